@@ -90,7 +90,7 @@ void DataParallelBase::explain(const c10::Error& error) const {
 
 checkpoint::Slices DataParallelBase::shards() {
   Replica& replica = *binding_->replica();
-  checkpoint::Slices all = replica.shards({});
+  checkpoint::Slices all = replica.state().shards({});
   const Group& group = replica.group();
   const bool alike = binding_->options().sync_buffers;
   checkpoint::Slices buffers = buffers_of(*binding_, alike ? "" : suffix_of(group.rank()));
@@ -116,7 +116,7 @@ void DataParallelBase::load_shards(const checkpoint::SliceSource& source) {
     source.check(buffers);
   };
   comm::together(group, check, words);
-  replica.load_shards(source, {}, false);
+  replica.state().load_shards(source, {}, false);
   const at::NoGradGuard no_grad;
   comm::together(
       group, [&] { source.fill(buffers); }, words);

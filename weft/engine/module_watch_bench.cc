@@ -69,12 +69,13 @@ void look(benchmark::State& state, const Network& network) {
   for (auto _ : state) {
     watch.check(true);  // forward
     watch.check(true);  // the first gradient
-    for (int param = 0; param < static_cast<int>(params.size()); ++param) watch.shown(param);
+    for (int param = 0; param < static_cast<int>(params.size()); ++param)
+      watch.gradients().note(param);
     benchmark::DoNotOptimize(watch.digest());
     watch.check(false);  // step
-    watch.check_gradients();
+    watch.gradients().check();
     benchmark::DoNotOptimize(watch.moved(params.size()).size());
-    watch.forget_gradients();
+    watch.gradients().forget();
     watch.rebase();
   }
 }

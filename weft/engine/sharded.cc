@@ -101,17 +101,19 @@ double Sharded::lr() const { return lr_of(model_->updates().spec().rule); }
 void Sharded::set_lr(double lr) { optim::set_lr(model_->updates().spec().rule, lr); }
 std::int64_t Sharded::steps() const { return model_->steps(); }
 Sharded::NamedTensors Sharded::gradients() { return model_->gradients(); }
-Sharded::NamedTensors Sharded::state() { return model_->state(); }
-void Sharded::load_state(const NamedTensors& state) { model_->load_state(state); }
-checkpoint::Slices Sharded::shards(const Placing& placing) { return model_->shards(placing); }
-checkpoint::Slices Sharded::held(const Placing& placing) { return model_->held(placing); }
-void Sharded::take_changes() { model_->take_changes(); }
-void Sharded::check_changes() { model_->check_changes(); }
+Sharded::NamedTensors Sharded::state() { return model_->state().whole(); }
+void Sharded::load_state(const NamedTensors& state) { model_->state().load(state); }
+checkpoint::Slices Sharded::shards(const Placing& placing) {
+  return model_->state().shards(placing);
+}
+checkpoint::Slices Sharded::held(const Placing& placing) { return model_->state().held(placing); }
+void Sharded::take_changes() { model_->state().take_changes(); }
+void Sharded::check_changes() { model_->state().check_changes(); }
 void Sharded::load_shards(const checkpoint::SliceSource& source, const Placing& placing) {
-  model_->load_shards(source, placing, false);
+  model_->state().load_shards(source, placing, false);
 }
 void Sharded::load_weights(const checkpoint::SliceSource& source, const Placing& placing) {
-  model_->load_shards(source, placing, true);
+  model_->state().load_shards(source, placing, true);
 }
 void Sharded::abandon(const std::string& why) noexcept { model_->abandon(why); }
 void Sharded::wait_for_weights() { model_->settle(); }

@@ -9,8 +9,9 @@ Error as_error(const std::exception& caught, Error::Context context) {
 
 Error as_ended(const std::exception& caught, const std::string& who) {
   const auto* const known = dynamic_cast<const Error*>(&caught);
-  return known != nullptr ? *known
-                          : Error(Errc::kAborted, who + " ended with: " + describe(caught));
+  if (known != nullptr && known->code() != Errc::kInvalidArgument) return *known;
+  return {Errc::kAborted,
+          who + " ended with: " + (known != nullptr ? known->message() : describe(caught))};
 }
 
 }  // namespace weft

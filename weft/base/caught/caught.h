@@ -22,8 +22,9 @@ auto take_as_error(const std::exception& caught, const Take& take, Error::Contex
 }
 
 // The error to end a group with if `who` ("rank 2") leaves its work by this exception. An Error
-// stays as it is. Another one becomes kAborted, "rank 2 ended with: …", since it is often the
-// program's own and no bug of weft.
+// stays as it is, except kInvalidArgument: a mistake in a call of one rank is none of the others.
+// That one and other exceptions, which are often the program's own and no bugs of weft, become
+// kAborted, "rank 2 ended with: …".
 Error as_ended(const std::exception& caught, const std::string& who);
 
 // Runs `body`. If an exception other than an Error leaves it, such as missing memory, first calls

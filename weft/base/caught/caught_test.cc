@@ -41,6 +41,12 @@ TEST(AsError, GivesOtherExceptionsACodeAndAContext) {
   EXPECT_EQ(ended.message(), "rank 2 ended with: no file");
 }
 
+TEST(AsEnded, KeepsTheMistakesOfOneRankFromTheOthers) {
+  const Error ended = as_ended(Error(Errc::kInvalidArgument, "three targets"), "rank 2");
+  EXPECT_EQ(ended.code(), Errc::kAborted);
+  EXPECT_EQ(ended.message(), "rank 2 ended with: three targets");
+}
+
 TEST(RunAndTell, TellsOfExceptionsThatAreNoErrors) {
   std::optional<Error> told;
   const auto tell = [&](const Error& error) { told = error; };

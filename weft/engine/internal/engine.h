@@ -15,11 +15,13 @@
 #include <string>
 #include <vector>
 
-#include "weft/engine/internal/crossing.h"
-#include "weft/engine/internal/held_changes.h"
+#include "weft/engine/internal/engine_state.h"
+#include "weft/engine/internal/gradient_hooks.h"
 #include "weft/engine/internal/hidden_gradients.h"
 #include "weft/engine/internal/module_watch.h"
+#include "weft/engine/internal/param_list.h"
 #include "weft/engine/internal/samples.h"
+#include "weft/engine/internal/state_slices.h"
 #include "weft/engine/internal/unit.h"
 #include "weft/engine/internal/updates.h"
 #include "weft/engine/internal/whole_updates.h"
@@ -42,7 +44,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
   Engine& operator=(const Engine&) = delete;
   // Called after construction, since hooks hold a weak pointer to it.
   void start();
-  // Ends all waits of peers for this rank, with kAborted: by a failed call, `error`, or `why`.
+  // Ends all waits of peers for this rank: by a failed call, `error`, or `why`. Always with
+  // kAborted, unlike as_ended(): peers can regroup after it, whatever has ended this rank.
   void abandon() noexcept;
   void abandon_by(const std::exception& error) noexcept;
   virtual void abandon(const std::string& why) noexcept;
@@ -77,42 +80,28 @@ class Engine : public std::enable_shared_from_this<Engine> {
   DataParallelBase::Times take_times() { return std::exchange(times_, {}); }
 
   virtual NamedTensors gradients() = 0;
-  NamedTensors state();
-  void load_state(const NamedTensors& state);
-  // Without an optimizer, these are of the weights alone.
-  checkpoint::Slices shards(const Sharded::Placing& placing);
-  checkpoint::Slices held(const Sharded::Placing& placing);
-  void take_changes();
-  void check_changes();
-  void load_shards(const checkpoint::SliceSource& source, const Sharded::Placing& placing,
-                   bool weights_only);
+  EngineState& state() { return state_; }
   virtual Sharded::Memory memory() = 0;
   virtual std::string describe() const = 0;
 
  protected:
   using Visit = std::function<void(const std::string& name, const at::Tensor& whole)>;
 
-  // Lists the parameters, trainable ones first. Throws Error(kInvalidArgument) if none is trainable
-  // or two have the same name.
+  // Throws as ParamList.
   explicit Engine(Context context);
-  // Collective: throws Error(kInvalidArgument) with the name of the first parameter that differs on
-  // any rank. Returns the number of ranks whose parameters are on a device. Numbers the model.
-  int check_same();
-  internal::ModelName model_name() const { return {number_, params_.front().name}; }
-  // True if this rank's parameters are on a device. Throws Error(kInvalidArgument) if they are on
-  // several.
-  bool is_on_device() const;
+  // As those of ParamList.
+  int check_same() { return list_.check_same(group_); }
+  internal::ModelName model_name() const { return list_.model_name(); }
+  bool is_on_device() const { return list_.is_on_device(); }
+  std::vector<std::string> names() const { return list_.names(); }
   // Of the trained ones.
   virtual void on_ready(int param) = 0;
   // Collective: rank 0 visits all weights ("<name>") and all optimizer state ("<name>.<array>").
   virtual void each_whole(const Visit& visit) = 0;
   // Collective: all ranks get rank 0's values.
   virtual void take_over(const std::map<std::string, at::Tensor>& state) = 0;
-  // This rank's weights and state in place: the part that it saves, or the part that it fills on
-  // loading, for itself or for its host. Not collective.
-  // kToLoad takes over what the program has changed in the module. kToReplace and kWeights do not:
-  // all values, or those of the weights, get new ones.
-  enum class Wanted { kToSave, kToLoad, kToReplace, kWeights };
+  // This rank's weights and state in place. Not collective.
+  using Wanted = internal::Wanted;
   virtual checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) = 0;
   // Collective. Called before and after the slices are filled.
   virtual void begin_load() = 0;
@@ -170,30 +159,23 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // The learning rate and the number of steps must be alike on all ranks from now on.
   void watch_optimizer_settings();
   internal::ModuleWatch& watch() { return *watch_; }
-  // True if the program has written to tensors of held() since the last step or load.
-  bool is_held_changed() const { return held_changes_.any(); }
-  // On any rank. Collective.
-  bool is_held_changed_anywhere() const;
-  // A step or load has ended.
-  void note_held() { held_changes_.note(); }
+  // As those of EngineState.
+  bool is_held_changed() const { return state_.is_held_changed(); }
+  bool is_held_changed_anywhere() const { return state_.is_held_changed_anywhere(); }
+  void note_held() { state_.note_held(); }
   // Tensors of held() count their changes themselves.
   virtual bool counts_held_apart() const = 0;
   // Gives all parameters the engine's memory again. The values that they had are lost.
   void go_home();
-  // "<name>.<state>" of what each rank keeps whole, in place (optim::tensor_states()).
-  NamedTensors whole_state() const;
-  std::vector<std::string> names() const;
   // Of all blocks.
   Tensors buffers() const;
-  // "<name>.step" of all trainable parameters, and "steps".
-  void add_steps(NamedTensors& state) const;
-  void take_steps(const std::map<std::string, at::Tensor>& state);
 
   std::vector<Block> blocks_;
   ShardedOptions options_;
   const Group group_;
-  std::vector<internal::Param> params_;
-  std::size_t trained_ = 0;  // of params_
+  internal::ParamList list_;
+  std::vector<internal::Param>& params_ = list_.all();
+  const std::size_t trained_ = list_.trained();  // of params_
   std::unique_ptr<internal::Updates> updates_;
   // Null unless the rule needs whole tensors.
   std::unique_ptr<internal::WholeUpdates> whole_;
@@ -201,22 +183,15 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::optional<internal::HiddenGradients> hidden_;  // empty: grad() is what one process would have
   const std::shared_ptr<internal::SampleCount> samples_ = std::make_shared<internal::SampleCount>();
   int paused_ = 0;
-  std::int64_t steps_ = 0, number_ = 0;  // number_: ModelName::number
-  bool stepped_ = false;                 // step() was called and nothing has run since
+  std::int64_t steps_ = 0;
+  bool stepped_ = false;  // step() was called and nothing has run since
   DataParallelBase::Times times_;
 
  private:
-  void note_gradient(int param);
-  // True if the program has dropped all gradients that earlier backward passes have made.
-  bool are_gradients_dropped() const;
+  friend class EngineState;
 
-  internal::HeldChanges held_changes_;  // since the last step or load
-  void keep_hooks();
-  std::vector<std::shared_ptr<void>> hooked_;  // by trained parameter
-  std::vector<std::int64_t> versions_;  // by parameter: its gradient's, when backward() has made it
-  std::string mismatch(const NamedTensors& state) const;
-  void on_all_ranks(const std::function<void()>& body);
-  void refuse(const std::string& why) const;
+  internal::GradientHooks hooks_{params_, trained_};
+  EngineState state_{*this};
 };
 
 template <class Body>

@@ -15,10 +15,9 @@
 //   reduce(), finish_updated()        0: as above; 1: meeting only
 //   discard()                         1: meeting only
 //
-// Each chunk is processed once in a phase, by the rank that claims it in the ledger. Owners come
-// first; others take what an owner has not begun. With private weights, each rank updates all of
-// its own weights, so it processes all chunks, and own_done_ takes the place of claims. Sums that
-// are kept are still computed once.
+// Each chunk is processed once in a phase, by the rank that claims it (chunk_claims.h). With
+// private weights, each rank updates all of its own weights, so it processes all chunks, and none
+// is claimed. Sums that are kept are still computed once.
 //
 // Rules:
 // - Shared weights change only after all ranks have published all gradients. No rank computes with
@@ -32,68 +31,55 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
+#include <utility>
 
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/text/words.h"
-#include "weft/engine/internal/in_place.h"
-#include "weft/engine/internal/plan.h"
+#include "weft/engine/internal/chunk_claims.h"
+#include "weft/engine/internal/chunk_sums.h"
 #include "weft/engine/internal/stopwatch.h"
 #include "weft/engine/internal/transport.h"
-#include "weft/engine/squares.h"
+#include "weft/engine/internal/unit_publisher.h"
 
 namespace weft::engine::internal {
 namespace {
 
-// Parameters become visible to peers in units of about 64 KiB, and are processed in chunks of 128
-// KiB. The gradients, weights and state of a chunk fit into a core's own cache, and one claim is
-// cheap compared with a chunk.
-constexpr std::int64_t kUnitElements = 16 << 10;
-constexpr std::int64_t kChunkElements = 32 << 10;
+std::vector<DType> types_of(const std::vector<at::Tensor>& params) {
+  std::vector<DType> types;
+  for (const at::Tensor& param : params) types.push_back(dtype_of(param.scalar_type()));
+  return types;
+}
+
+// Enough for any order of the parameters, which changes after the first step.
+Ledger::Sizes ledger_sizes(const TransportContext& context) {
+  const int params = static_cast<int>(context.params.size());
+  return {.params = params + ShownBuffers::entries(context.buffers),
+          .units = params + 1,
+          .chunks = ChunkClaims::most_chunks(context.sizes())};
+}
 
 class InPlaceTransport final : public Transport {
  public:
   explicit InPlaceTransport(TransportContext context)
       : context_(std::move(context)),
         host_(*context_.group.host()),
-        rank_(host_.rank()),
-        world_(host_.world()),
-        ready_(context_.params.size(), false),
+        types_(types_of(context_.params)),
+        crossing_(host_, context_.name, context_.group.timeout()),
+        ledger_(host_, ledger_sizes(context_), context_.group.timeout(), &crossing_),
+        claims_(ledger_, context_.sizes()),
+        units_(ledger_, context_, claims_.plan()),
+        sums_(ledger_, context_, claims_, types_),
         used_(context_.params.size(), false),
-        firsts_(context_.params.size(), -1) {
-    for (const auto& param : context_.params) {
-      sizes_.push_back(param.numel());
-      dtypes_.push_back(dtype_of(param.scalar_type()));
-    }
-    std::vector<int> order;
-    for (int param = params() - 1; param >= 0; --param) order.push_back(param);
-    replan(order);
-    std::int64_t chunks = params();
-    // The order of parameters changes after the first step, and the chunks with it. This is enough
-    // for any order.
-    for (const auto size : sizes_) chunks += size / (kChunkElements / 2) + 1;
-    const Ledger::Sizes sizes{.params = params() + ShownBuffers::entries(context_.buffers),
-                              .units = params() + 1,
-                              .chunks = static_cast<int>(chunks)};
-    crossing_ = std::make_unique<Crossing>(host_, context_.name, context_.group.timeout());
-    ledger_ = std::make_unique<Ledger>(host_, sizes, context_.group.timeout(), crossing_.get());
-    shown_ = std::make_unique<ShownGradients>(*ledger_, context_.params, context_.check);
-    shown_buffers_ = std::make_unique<ShownBuffers>(*ledger_, params(), context_.buffers);
-  }
+        firsts_(context_.params.size(), -1) {}
 
   // An error may end this rank's step while peers use its gradients.
   ~InPlaceTransport() override {
-    if (begun_) ledger_->leave();
+    if (state_ != State::kIdle) ledger_.leave();
   }
 
   void ready(int param) override {
     begin();
-    ready_[index(param)] = true;
-    if (!replanned_) ready_order_.push_back(param);
-    shown_->show(param);
-    const int unit = plan_.bucket_of[index(param)];
-    if (--unready_[index(unit)] > 0) return;
-    ledger_->publish(unit);
+    if (!units_.ready(param)) return;
     // Otherwise the chunks wait for step(), since weights must not change yet.
     if (context_.updates == nullptr || context_.options.update_in_backward) work(0, false);
   }
@@ -107,9 +93,9 @@ class InPlaceTransport final : public Transport {
   }
 
   void finish(double scale) override {
-    const Crossing::Inside here = enter(reduced_ ? 1 : 0);
-    scale_ = scale;
-    if (!reduced_) {
+    const Crossing::Inside here = enter(is_reduced() ? 1 : 0);
+    sums_.set_scale(scale);
+    if (!is_reduced()) {
       combine_all(false);
     } else {
       drain(1);
@@ -119,7 +105,7 @@ class InPlaceTransport final : public Transport {
   }
 
   void drop() override {
-    if (!reduced_) return;
+    if (!is_reduced()) return;
     const Crossing::Inside here = enter(1);
     meet_alone(1);  // after this, no peer reads this rank's gradients
     end(true);
@@ -128,19 +114,19 @@ class InPlaceTransport final : public Transport {
   // No rank reads gradients before its step().
   void discard() override {
     const Crossing::Inside here = enter(0, Section::kDrop);
-    ledger_->mark_dropped();
+    ledger_.mark_dropped();
     publish_rest();
     {
       const Stopwatch watch(context_.times->wait, "wait", "peers");
-      ledger_->await_published(params());
+      ledger_.await_published(params());
     }
-    if (const int other = ledger_->first_not_dropped(); other >= 0) {
+    if (const int other = ledger_.first_not_dropped(); other >= 0) {
       throw Error(Errc::kInvalidArgument,
                   "zero_grad() has dropped the gradients of a batch on this rank, and not on "
                   "rank " +
                       std::to_string(other) +
                       "; drop them on all ranks, or wrap that backward() in no_sync()",
-                  {"step", rank_, other});
+                  {"step", host_.rank(), other});
     }
     meet_alone(1);
     end(true);
@@ -151,28 +137,13 @@ class InPlaceTransport final : public Transport {
 
   void finish_updated(double scale) override {
     const Crossing::Inside here = enter(1);
-    scale_ = scale;
+    sums_.set_scale(scale);
     meet_alone(1);
     end(false);
   }
 
-  void check_written() override {
-    if (!new_check().on()) return;
-    for (int chunk = 0; chunk < static_cast<int>(plan_.chunks.size()); ++chunk) {
-      Written last = ledger_->written(chunk);
-      end_written(kept(chunk), chunk, last);
-    }
-  }
-
-  // Each rank takes some chunks.
-  void note_written() override {
-    if (!new_check().on()) return;
-    for (int chunk = rank_; chunk < static_cast<int>(plan_.chunks.size()); chunk += world_) {
-      Written& written = ledger_->written(chunk);
-      written = {};
-      end_written(kept(chunk), chunk, written);
-    }
-  }
+  void check_written() override { sums_.check_written(); }
+  void note_written() override { sums_.note_written(); }
 
   const std::vector<bool>& used() const override { return used_; }
 
@@ -180,9 +151,9 @@ class InPlaceTransport final : public Transport {
   void each_sum(const std::function<void(int, const at::Tensor&)>& visit) override {
     for (int param = 0; param < params(); ++param) {
       if (!used_[index(param)]) continue;
-      ledger_->read_peers([&] {
+      ledger_.read_peers([&] {
         const int first = firsts_[index(param)];
-        std::byte* const sum = host_.at(first, ledger_->token(first, param));
+        std::byte* const sum = host_.at(first, ledger_.token(first, param));
         visit(param, at::from_blob(sum, context_.params[index(param)].sizes(),
                                    context_.params[index(param)].options().requires_grad(false)));
       });
@@ -192,31 +163,26 @@ class InPlaceTransport final : public Transport {
   // No weight is updated before all gradients of all ranks are known.
   bool all_finite() override {
     await_peers();
-    return ledger_->all_finite();
+    return ledger_.all_finite();
   }
   void await_peers() override {
     const Crossing::Inside here = enter(0);
     publish_rest();
     const Stopwatch watch(context_.times->wait, "wait", "peers");
-    ledger_->await_published(params());
+    ledger_.await_published(params());
     compare_ranks();
   }
   bool knows_all() const override { return true; }
-  double norm() override {
-    double squares = 0;
-    for (std::size_t chunk = 0; chunk < plan_.chunks.size(); ++chunk)
-      squares += ledger_->chunk_squares()[chunk];
-    return std::sqrt(squares);
-  }
+  double norm() override { return sums_.norm(); }
 
   at::Tensor sum_of(int param) override {
-    const at::Tensor& grad = shown_->of(param);
-    const int first = firsts_[index(param)];
+    const at::Tensor& grad = units_.gradient(param);
+    const int first = firsts_[index(param)], rank = host_.rank();
     // A sum that was kept is in the gradient of rank `first`. Otherwise each rank adds its own
     // part.
-    const double weight = first >= 0 ? (first == rank_ ? 1.0 : 0.0) : weighting_.of(rank_);
+    const double weight = first >= 0 ? (first == rank ? 1.0 : 0.0) : sums_.weight_of(rank);
     at::Tensor sum = grad.defined() && weight != 0
-                         ? grad.mul(reduced_ ? weight : weight * scale_)
+                         ? grad.mul(is_reduced() ? weight : weight * sums_.scale())
                          : at::zeros_like(context_.params[index(param)]).detach();
     context_.group.all_reduce(sum);
     return sum;
@@ -227,47 +193,59 @@ class InPlaceTransport final : public Transport {
                       : context_.private_weights
                           ? "gradients reduced in shared memory, private weights,"
                           : "weights shared";
-    return std::string(how) + " by " + counted(world_, "rank") + " of this host, " +
-           counted(params(), "parameter") + " in " + counted(plan_.buckets.size(), "bucket");
+    return std::string(how) + " by " + counted(host_.world(), "rank") + " of this host, " +
+           counted(params(), "parameter") + " in " + counted(claims_.units(), "bucket");
   }
 
  private:
-  int params() const { return static_cast<int>(sizes_.size()); }
+  // idle ──► backward ──► published ─────────────► idle
+  //                           └──► reduced ──────► idle
+  enum class State {
+    kIdle,       // No gradient of the next step is ready.
+    kBackward,   // Gradients become ready.
+    kPublished,  // All gradients are published.
+    kReduced,    // The sums of this step are computed, or being computed, and kept.
+  };
+  bool is_reduced() const { return state_ == State::kReduced; }
+  int params() const { return static_cast<int>(context_.params.size()); }
 
   void begin() {
-    if (begun_) return;
-    begun_ = true;
-    all_published_ = false;
+    if (state_ != State::kIdle) return;
+    state_ = State::kBackward;
     host_.check("step");
-    ledger_->begin(context_.samples->value(), context_.digest(), context_.company_value());
-    weighted_ = false;
-    scale_ = 1;
+    ledger_.begin(context_.samples->value(), context_.digest(), context_.company_value());
+    sums_.begin();
     std::fill(firsts_.begin(), firsts_.end(), -1);
-    for (std::size_t unit = 0; unit < plan_.buckets.size(); ++unit)
-      unready_[unit] = static_cast<int>(plan_.buckets[unit].size());
+    units_.begin();
+  }
+
+  void publish_rest() {
+    if (state_ != State::kBackward) return;
+    state_ = State::kPublished;
+    units_.publish_rest();
   }
 
   // This rank meets the others in this step until the result ends.
-  Crossing::Inside enter(int phase, Section section = Section::kStep) {
+  Crossing::Inside enter(int number, Section section = Section::kStep) {
     begin();
     if (context_.updates == nullptr) section = Section::kAverage;
-    return {*crossing_, section, 2 * ledger_->step() + static_cast<std::uint32_t>(phase)};
+    return {crossing_, section, 2 * ledger_.step() + static_cast<std::uint32_t>(number)};
   }
 
   // Phase 0 computes the sums. With `keep` it stores them in place of the first gradient; otherwise
   // it updates weights or averages all gradients.
   void combine_all(bool keep) {
-    begin();
-    reduced_ = keep;
+    publish_rest();
     // Sums take the place of gradients, which each rank checks before its last unit. Weights that
     // all ranks have are updated when none of them goes forward any more.
-    keep || updates_shared_weights() ? await_peers() : publish_rest();
+    if (keep || updates_shared_weights()) await_peers();
+    if (keep) state_ = State::kReduced;
     drain(0);
-    weigh_ranks();  // a rank whose chunks were all taken by others has not done it yet
-    if (rank_ != 0) shown_buffers_->take(params(), context_.times->wait);
+    sums_.weigh_ranks();  // a rank whose chunks were all taken by others has not done it yet
+    units_.take_buffers(context_.times->wait);
     for (int param = 0; param < params(); ++param) {
       // All chunks are claimed. So all units are published, and their tokens can be seen here too.
-      const int first = first_with_gradient(*ledger_, param);
+      const int first = first_with_gradient(ledger_, param);
       used_[index(param)] = first >= 0;
       if (keep) firsts_[index(param)] = first;
     }
@@ -277,157 +255,86 @@ class InPlaceTransport final : public Transport {
   }
 
   void compare_ranks() {
-    alike_ = ledger_->alike();
-    apart_ = first_apart(ledger_->companies());
+    alike_ = ledger_.alike();
+    apart_ = first_apart(ledger_.companies());
   }
 
   void end(bool dropped) {
-    shown_->end(!dropped && (context_.updates == nullptr || reduced_), used_);
-    std::fill(ready_.begin(), ready_.end(), false);
+    units_.end(!dropped && (context_.updates == nullptr || is_reduced()), used_);
     if (!dropped) context_.samples->reset();
-    begun_ = reduced_ = false;
-    if (!replanned_) {
-      replanned_ = true;
-      replan(agree_on_order(context_.group, std::move(ready_order_), params()));
-      // The chunks are other ones from now on, so their checksums begin anew.
-      note_written();
-      if (new_check().on()) context_.group.barrier();  // a rank may look at all of them from now on
-    }
-  }
-
-  void replan(const std::vector<int>& order) {
-    plan_ = make_plan(sizes_, order,
-                      {.bucket_elements = kUnitElements,
-                       .first_bucket_elements = kUnitElements,
-                       .chunk_elements = kChunkElements});
-    unready_.assign(plan_.buckets.size(), 0);
-    own_done_.assign(plan_.chunks.size(), 0);
-    first_chunk_.assign(plan_.buckets.size() + 1, 0);
-    for (const auto& chunk : plan_.chunks) ++first_chunk_[index(chunk.bucket) + 1];
-    for (std::size_t unit = 0; unit < plan_.buckets.size(); ++unit)
-      first_chunk_[unit + 1] += first_chunk_[unit];
-  }
-
-  // Publishes units that backward() did not complete: parameters that were not used, or whose
-  // gradients were accumulated earlier.
-  void publish_rest() {
-    if (std::exchange(all_published_, true)) return;
-    for (int unit = 0; unit < static_cast<int>(plan_.buckets.size()); ++unit) {
-      if (unready_[index(unit)] == 0) continue;
-      for (int param : plan_.buckets[index(unit)]) {
-        if (!ready_[index(param)]) show_unready(param);
-      }
-      unready_[index(unit)] = 0;
-      ledger_->publish(unit);
-    }
-    if (rank_ == 0) shown_buffers_->show();
-    ledger_->publish(params());
-  }
-
-  void show_unready(int param) {
-    if (context_.params[index(param)].grad().defined()) return shown_->show(param);
-    if (context_.updates != nullptr) return ledger_->put(param, net::Host::kNoToken);
-    shown_->show_zeros(param);
-  }
-
-  // Each rank owns a run of consecutive chunks of a unit. Units with a single chunk are assigned
-  // round-robin.
-  int owner(int chunk) const {
-    const int unit = plan_.chunks[index(chunk)].bucket;
-    const int first = first_chunk_[index(unit)], count = first_chunk_[index(unit) + 1] - first;
-    return count == 1 ? unit % world_ : (chunk - first) * world_ / count;
+    state_ = State::kIdle;
+    if (claims_.is_agreed()) return;
+    claims_.agree(agree_on_order(context_.group, units_.order(), params()));
+    // The chunks are other ones from now on, so their checksums begin anew.
+    note_written();
+    // A rank may look at all of them from now on.
+    if (sums_.checks_written()) context_.group.barrier();
   }
 
   // Each rank updates all of its private weights. Sums that are kept are computed once, by one
   // rank.
-  bool each_does_all(int phase) const {
-    return context_.private_weights && (phase == 1 || !reduced_);
-  }
-
-  bool take(int chunk, int phase, bool all) {
-    if (!each_does_all(phase))
-      return (all || owner(chunk) == rank_) && ledger_->claim(chunk, phase);
-    return std::exchange(own_done_[index(chunk)], ledger_->step()) != ledger_->step();
-  }
-  bool taken(int chunk, int phase) const {
-    return each_does_all(phase) ? own_done_[index(chunk)] == ledger_->step()
-                                : ledger_->claimed(chunk, phase);
+  ChunkClaims::Phase phase(int number) const {
+    return {number, context_.private_weights && (number == 1 || !is_reduced())};
   }
 
   // Processes all chunks that are ready: this rank's own, and with `all` also chunks that their
   // owners have not begun. Never waits.
-  void work(int phase, bool all) {
+  void work(int number, bool all) {
     const Stopwatch watch(context_.times->work, "update", "reduce and update");
     const net::Host::Touch touch(host_, "step");
     // Within the Touch: a rank that leaves first says so and then waits for it (Ledger::leave()).
-    if (ledger_->first_left() >= 0) return;
+    if (ledger_.first_left() >= 0) return;
     std::int64_t done = 0;
-    for (int unit = 0; unit < static_cast<int>(plan_.buckets.size()); ++unit) {
-      if (phase == 0 && !ledger_->published(unit)) continue;
-      for (int chunk = first_chunk_[index(unit)]; chunk < first_chunk_[index(unit) + 1]; ++chunk) {
-        if (!take(chunk, phase, all)) continue;
-        if (phase == 0) {
-          combine(chunk);
+    for (int unit = 0; unit < claims_.units(); ++unit) {
+      if (number == 0 && !ledger_.published(unit)) continue;
+      for (int chunk = claims_.first_chunk(unit); chunk < claims_.first_chunk(unit + 1); ++chunk) {
+        if (!claims_.take(chunk, phase(number), all)) continue;
+        if (number == 0) {
+          sums_.combine(chunk, is_reduced());
         } else {
-          update_from_sums(chunk);
+          sums_.update_by_sum(chunk);
         }
         ++done;
       }
     }
-    ledger_->complete(done);
+    ledger_.complete(done);
   }
 
   // Works until every chunk has been claimed by a rank. Waits for units that are not published yet.
-  void drain(int phase) {
+  void drain(int number) {
+    const auto first_open = [&](int unit) { return claims_.first_open(phase(number), unit); };
     for (;;) {
-      work(phase, false);
-      work(phase, true);
-      ledger_->check_left();
-      int open = first_open(phase, 0);
+      work(number, false);
+      work(number, true);
+      ledger_.check_left();
+      int open = first_open(0);
       if (open < 0) return;
       const Stopwatch watch(context_.times->wait, "wait", "peers");
       // Ready with a unit that has chunks to claim, or when no chunk is left to claim.
-      ledger_->wait(
+      ledger_.wait(
           [&] {
-            open = first_open(phase, open);
-            for (int unit = open; unit >= 0; unit = first_open(phase, unit + 1))
-              if (ledger_->published(unit)) return true;
+            open = first_open(open);
+            for (int unit = open; unit >= 0; unit = first_open(unit + 1))
+              if (ledger_.published(unit)) return true;
             return open < 0;
           },
-          [&] { return open < 0 ? -1 : ledger_->missing(open); });
+          [&] { return open < 0 ? -1 : ledger_.missing(open); });
       if (open < 0) return;
     }
   }
 
-  // Returns the first unit from `unit` on with an unclaimed chunk, or -1.
-  int first_open(int phase, int unit) const {
-    for (int u = unit; u < static_cast<int>(plan_.buckets.size()); ++u)
-      for (int chunk = first_chunk_[index(u)]; chunk < first_chunk_[index(u) + 1]; ++chunk)
-        if (!taken(chunk, phase)) return u;
-    return -1;
-  }
-
-  void meet(int phase) {
+  void meet(int number) {
     // Also fails a rank whose chunks were all taken by others.
-    if (context_.updates != nullptr && (phase == 1 || !reduced_)) failpoint("update.middle");
+    if (context_.updates != nullptr && (number == 1 || !is_reduced())) failpoint("update.middle");
     const Stopwatch watch(context_.times->wait, "wait", "peers");
     // Each rank that updates weights of its own completes every chunk, and all of these are
     // awaited.
-    ledger_->meet(
-        static_cast<std::int64_t>(plan_.chunks.size()) * (each_does_all(phase) ? world_ : 1),
-        phase);
+    const std::int64_t ranks = phase(number).each_rank ? host_.world() : 1;
+    ledger_.meet(claims_.chunks() * ranks, number);
   }
-  void meet_alone(int phase) {
+  void meet_alone(int number) {
     const Stopwatch watch(context_.times->wait, "wait", "peers");
-    ledger_->meet(0, phase);
-  }
-
-  // Called once all ranks have published a unit.
-  void weigh_ranks() {
-    if (std::exchange(weighted_, true)) return;
-    std::vector<double> samples;
-    for (int peer = 0; peer < world_; ++peer) samples.push_back(ledger_->weight(peer));
-    weighting_ = weigh(context_.options.average, samples);
+    ledger_.meet(0, number);
   }
 
   bool updates_shared_weights() const {
@@ -435,126 +342,18 @@ class InPlaceTransport final : public Transport {
            !context_.options.update_in_backward;
   }
 
-  // Weights that exist once for all ranks, which a program must not change. Rules that need whole
-  // tensors look themselves.
-  WrittenCheck new_check() const {
-    return WrittenCheck(context_.updates != nullptr && !context_.private_weights &&
-                        context_.watch != nullptr && world_ > 1 &&
-                        !optim::needs_whole_tensors(context_.updates->spec().rule));
-  }
-  void end_written(const WrittenCheck& check, int chunk, Written& written) {
-    if (!check.on()) return;
-    // In the order of backward: parameters that the first step did not use come after all others.
-    int first = params(), last = 0;
-    std::uint64_t generation = replanned_ ? 1 : 0;
-    for (const Stretch& at : plan_.chunks[index(chunk)].pieces) {
-      first = std::min(first, at.param);
-      last = std::max(last, at.param);
-      generation += 2 * context_.watch->generation(at.param);
-    }
-    if (!check.end(written, generation)) context_.watch->refuse_written(first, last);
-  }
-  // Looks at a stretch that stays as it is.
-  void keep(const Stretch& at, WrittenCheck& check) const {
-    if (!check.on()) return;
-    const auto look = [&](std::int64_t begin, std::int64_t, std::span<const std::byte> weights) {
-      check.stays(weights.data(), weights.size(), begin);
-    };
-    context_.updates->each_block(at.param, at.begin, at.end, true, look);
-  }
-  WrittenCheck kept(int chunk) const {
-    WrittenCheck check = new_check();
-    for (const Stretch& at : plan_.chunks[index(chunk)].pieces) keep(at, check);
-    return check;
-  }
-
-  void combine(int chunk) {
-    weigh_ranks();
-    double squares = 0;
-    WrittenCheck check = new_check();
-    for (const Stretch& at : plan_.chunks[index(chunk)].pieces) {
-      Sources sources(*ledger_, at, dtypes_[index(at.param)],
-                      weighting_.weights.empty() ? nullptr : weighting_.weights.data());
-      if (sources.count == 0) {
-        keep(at, check);
-        continue;
-      }
-      sources.args.scale = weighting_.scale;
-      host_.count_moved(sources.peer_bytes());
-      if (context_.updates == nullptr) {
-        sources.reduce_to_all(*ledger_, at);
-      } else if (reduced_) {
-        // The sum overwrites the first gradient; no other rank reads this piece of it.
-        void* const sum = const_cast<void*>(sources.data[0]);
-        sources.reduce(sum);
-        squares += squares_of(sum, sources.args.count, sources.args.dtype);
-      } else {
-        sources.args.scale *= scale_;
-        update(at, sources, check);
-      }
-    }
-    if (reduced_) {
-      ledger_->chunk_squares()[chunk] = squares;
-    } else {
-      end_written(check, chunk, ledger_->written(chunk));
-    }
-  }
-
-  // Sums and updates block by block, so that the summed gradient stays in the cache.
-  void update(const Stretch& at, Sources& sources, WrittenCheck& check) {
-    alignas(64) std::byte block[Updates::kBlockBytes];
-    const bool as_it_is =
-        sources.count == 1 && sources.args.scale == 1.0 && sources.args.weights == nullptr;
-    const auto in_block = [&](std::int64_t begin, std::int64_t end,
-                              std::span<const std::byte> weights) {
-      sources.args.count = end - begin;
-      if (!as_it_is) sources.reduce(block);
-      check.before(weights.data(), weights.size(), begin);
-      context_.updates->update(at.param, begin, end, as_it_is ? sources.data[0] : block);
-      check.after(weights.data(), weights.size(), begin);
-      for (int i = 0; i < sources.count; ++i)
-        sources.data[i] = static_cast<const std::byte*>(sources.data[i]) + weights.size();
-    };
-    context_.updates->each_block(at.param, at.begin, at.end, true, in_block);
-  }
-
-  void update_from_sums(int chunk) {
-    WrittenCheck check = new_check();
-    for (const Stretch& at : plan_.chunks[index(chunk)].pieces) {
-      Sources sources(*ledger_, at, dtypes_[index(at.param)], nullptr);
-      if (sources.count == 0) {
-        keep(at, check);
-        continue;
-      }
-      sources.count = 1;
-      sources.args.scale = scale_;
-      update(at, sources, check);
-    }
-    end_written(check, chunk, ledger_->written(chunk));
-  }
-
   TransportContext context_;
   net::Host& host_;
-  const int rank_, world_;
-  std::vector<std::int64_t> sizes_;
-  std::vector<DType> dtypes_;
-  Plan plan_;
-  std::vector<int> first_chunk_;  // by unit, and one past the end
-  // By chunk, if each rank processes all chunks: the last step in which this rank processed it.
-  std::vector<std::uint32_t> own_done_;
-  std::unique_ptr<Crossing> crossing_;
-  std::unique_ptr<Ledger> ledger_;
-  std::unique_ptr<ShownGradients> shown_;
-  std::unique_ptr<ShownBuffers> shown_buffers_;
-  std::vector<bool> ready_, used_;
-  std::vector<int> unready_;  // by unit: number of parameters that are not ready
-  std::vector<int> ready_order_;
+  const std::vector<DType> types_;  // by parameter
+  Crossing crossing_;
+  Ledger ledger_;
+  ChunkClaims claims_;
+  UnitPublisher units_;
+  ChunkSums sums_;
+  std::vector<bool> used_;
   // By parameter: the rank whose gradient holds the sum; -1: the sum was not kept.
   std::vector<int> firsts_;
-  Weighting weighting_;
-  double scale_ = 1;
-  bool begun_ = false, all_published_ = false, weighted_ = false, replanned_ = false;
-  bool reduced_ = false;  // the sums of this step are computed, or being computed, and kept
+  State state_ = State::kIdle;
 };
 
 }  // namespace

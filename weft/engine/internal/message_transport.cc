@@ -53,12 +53,6 @@ namespace {
 
 constexpr std::size_t kDefaultBucket = std::size_t{25} << 20;
 
-std::vector<std::int64_t> sizes_of(const std::vector<at::Tensor>& params) {
-  std::vector<std::int64_t> sizes;
-  for (const at::Tensor& param : params) sizes.push_back(param.numel());
-  return sizes;
-}
-
 class MessageTransport final : public Transport {
  public:
   explicit MessageTransport(TransportContext context)
@@ -67,7 +61,7 @@ class MessageTransport final : public Transport {
         buckets_({context_.group, context_.params, &times_, context_.check, context_.devices}),
         buffers_(context_.buffers),
         facts_(context_),
-        order_(sizes_of(context_.params),
+        order_(context_.sizes(),
                {context_.options.bucket_bytes > 0 ? context_.options.bucket_bytes : kDefaultBucket,
                 context_.options.first_bucket_bytes}),
         used_(context_.params.size(), false) {

@@ -7,6 +7,7 @@
 // unusual, the ranks compare the values themselves (compare()).
 //
 //   start of forward, backward, step    check()
+//   backward() has made a gradient      gradients().note()
 //   gradients leave this rank           digest()
 //   step, before the update             moved(), bring_home()
 //   step, at the end                    compare() if needed, rebase()
@@ -17,16 +18,17 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <array>
 #include <cstdint>
-#include <memory>
 #include <string>
-#include <utility>
 #include <vector>
 
 #include "weft/comm/group.h"
 #include "weft/engine/block.h"
+#include "weft/engine/internal/change_marks.h"
+#include "weft/engine/internal/gradient_watch.h"
+#include "weft/engine/internal/index.h"
 #include "weft/engine/internal/rank_settings.h"
+#include "weft/engine/internal/registered_params.h"
 #include "weft/engine/internal/unit.h"
 
 namespace weft::engine::internal {
@@ -56,13 +58,7 @@ class ModuleWatch {
   // and may not.
   void check_frozen() const;
 
-  // backward() has made this gradient. Keeps it alive, since peers may read it.
-  void shown(int param);
-  // Throws Error(kInvalidArgument) if the program has changed, replaced or dropped one of them. The
-  // first call compares some values too, since libtorch's clip_grad_norm_() writes through data().
-  // Later ones do not, since sums may have taken the gradients' place.
-  void check_gradients();
-  void forget_gradients();
+  GradientWatch& gradients() { return gradients_; }
   // The ranks have ended a batch whose gradients the program has dropped. Counts them until
   // rebase().
   void note_dropped_batch() { ++dropped_batches_; }
@@ -111,41 +107,29 @@ class ModuleWatch {
   [[noreturn]] void refuse_written(int first, int last) const;
 
  private:
-  // Checksums of cache lines that are spread over a tensor. Successive turns look at all lines.
-  static constexpr std::size_t kSamples = 16;
-  using Samples = std::array<std::uint64_t, kSamples>;
-  static Samples sample(const at::Tensor& tensor, std::uint64_t turn);
   struct Seen {
     at::Tensor home;                         // keeps the memory
     std::int64_t version = 0, reported = 0;  // of the values: at rebase(), and at digest()
     std::int64_t usual = 0;                  // changes in place that need no comparison
     std::uint64_t homecomings = 0;
     bool moved = false, moved_reported = false;
-    Samples sampled{};
+    LineSums sampled{};
   };
-  struct Shown {
-    at::Tensor gradient;
-    std::int64_t version = 0;
-    Samples sampled{};
-  };
-  static std::size_t index(int param) { return static_cast<std::size_t>(param); }
   bool is_resampled(std::size_t param) const;
-  void check_list() const;
   void check_kind(std::size_t param) const;
   void check_written(std::size_t param, bool values) const;
 
   const std::vector<Param>& params_;
   const std::size_t trained_;
   std::size_t guarded_;  // written values of so many parameters are looked at
-  std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> modules_;
+  RegisteredParams registered_;
   RankSettings settings_;
-  std::vector<const c10::TensorImpl*> list_;  // all parameters of the modules, as they are found
+  GradientWatch gradients_;
   std::vector<Seen> seen_;
-  std::vector<Shown> shown_;
   std::string no_writing_;  // empty: writing is allowed
   std::uint64_t generation_ = 0, turn_ = 0;
   int dropped_batches_ = 0;
-  bool sampled_ = false, odd_ = false, has_changed_ = false, gradients_checked_ = false;
+  bool sampled_ = false, odd_ = false, has_changed_ = false;
 };
 
 }  // namespace weft::engine::internal

@@ -17,7 +17,7 @@
 //   grad_norm(), if it clips        waits for all sums before any weight changes
 //   finish(), finish_whole()        the transport sums and updates
 //   stepped() or hold()             counts the step now, or when the delayed updates are done
-//   share_rank_0()                  unlike devices take rank 0's bits
+//   ReplicaMemory::share_rank_0()   unlike devices take rank 0's bits
 //   end_module_changes()            all digests are known: compares values if they differ
 //   spent_.note()                   the next backward() must not add to these gradients
 //
@@ -31,19 +31,16 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 
 #include "weft/comm/texts.h"
 #include "weft/compress/spec.h"
 #include "weft/engine/internal/shared_block.h"
-#include "weft/engine/internal/weights_trial.h"
-#include "weft/net/memory/host.h"
 
 namespace weft::engine {
 
 using internal::index;
 
-Replica::Replica(Context what) : Engine(std::move(what)) {
+Replica::Replica(Context what) : Engine(std::move(what)), memory_(group_, params_, trained_) {
   compress::parse(options_.data_parallel.codec);  // throws if invalid
   WEFT_REQUIRE(
       !options_.replicas && !options_.apart && !options_.compute && !options_.reduce &&
@@ -56,10 +53,8 @@ Replica::Replica(Context what) : Engine(std::move(what)) {
   for (std::size_t i = 0; i < trained_; ++i) trained_params_.push_back(params_[i].tensor);
   buffers_ = buffers();
   ready_.assign(trained_, false);
-  const int devices = check_same();
-  devices_ = devices > 0;
-  mixed_ = devices_ && devices < group_.size();
-  if (devices_) check_device_options();
+  device_ranks_ = check_same();
+  if (has_devices()) check_device_options();
   if (group_.size() > 1) {
     const at::NoGradGuard guard;
     const auto broadcast = [&](const at::Tensor& tensor) {
@@ -71,8 +66,22 @@ Replica::Replica(Context what) : Engine(std::move(what)) {
   }
   begin_watch();
   watch().note_samples();
-  company_.emplace(&group_.backend(), number_, trained_params_);
+  company_.emplace(&group_.backend(), model_name().number, trained_params_);
   make_transport();
+}
+
+void Replica::check_device_options() const {
+  const auto refuse = [](bool found, const char* what) {
+    WEFT_REQUIRE(!found, std::string("data_parallel: ") + what +
+                             " is not supported with parameters on a device; leave it out, or "
+                             "keep the model on the CPU");
+  };
+  WEFT_REQUIRE(!has_unlike_devices() || !group_.has_device_backend(),
+               "data_parallel: transport nccl needs a device on each rank, and some ranks' "
+               "parameters are on the CPU; use transport auto");
+  refuse(options_.data_parallel.codec != "none", "a codec");
+  refuse(is_adasum(), "adasum");
+  refuse(options_.weights == Weights::kShared, "weights = shared");
 }
 
 void Replica::make_transport() {
@@ -89,9 +98,9 @@ internal::TransportContext Replica::context(internal::Updates* updates) {
                                      .buffers = {},
                                      .options = options_.data_parallel,
                                      .updates = updates,
-                                     .private_weights = private_weights_,
+                                     .private_weights = memory_.is_private(),
                                      .check = options_.check.get(),
-                                     .devices = devices_,
+                                     .devices = has_devices(),
                                      .samples = samples_.get(),
                                      .watch = &watch(),
                                      .company = &*company_,
@@ -99,7 +108,7 @@ internal::TransportContext Replica::context(internal::Updates* updates) {
   context.options.average = options_.average;
   if (options_.data_parallel.sync_buffers && group_.size() > 1) context.buffers = buffers_;
   // Clipping and norms of tensors wait for all gradients.
-  if (devices_) context.options.overlap_forward = false;
+  if (has_devices()) context.options.overlap_forward = false;
   if (updates != nullptr &&
       (updates->spec().max_grad_norm > 0 || optim::needs_whole_tensors(updates->spec().rule))) {
     context.options.update_in_backward = context.options.overlap_forward = false;
@@ -112,7 +121,6 @@ void Replica::use_optimizer(OptimizerSpec spec, bool hides) {
   compare_before_optimizer();
   std::vector<at::ScalarType> types;
   std::vector<std::vector<std::int64_t>> shapes;
-  std::vector<std::byte*> weights;
   for (const auto& param : trained_params_) {
     types.push_back(param.scalar_type());
     shapes.push_back(param.sizes().vec());
@@ -121,9 +129,6 @@ void Replica::use_optimizer(OptimizerSpec spec, bool hides) {
         "optimizer(): '" + params_[shapes.size() - 1].name +
             "' is not contiguous float32 or float64; for such parameters use a torch::optim "
             "optimizer, and data_parallel averages their gradients");
-    offsets_.push_back(bytes_);
-    bytes_ += padded_bytes(param);
-    weights.push_back(static_cast<std::byte*>(param.data_ptr()));
   }
   WEFT_REQUIRE(options_.weights != Weights::kShared || host() != nullptr,
                "shared weights need all ranks on one host with shared memory, and no adasum; use "
@@ -137,63 +142,24 @@ void Replica::use_optimizer(OptimizerSpec spec, bool hides) {
   std::vector<std::string> trained = names();
   trained.resize(trained_);
   const double first_value = spec.initial_accumulator;
-  WEFT_REQUIRE(!devices_ || !optim::needs_whole_tensors(spec.rule),
+  WEFT_REQUIRE(!has_devices() || !optim::needs_whole_tensors(spec.rule),
                "optimizer(): " + optim::name_of(spec.rule) +
                    " is not supported with parameters on a device; use sgd, rmsprop, adagrad, "
                    "adam, adamw or lion");
   updates_ =
       std::make_unique<internal::Updates>(std::move(spec), std::move(trained), types, shapes);
-  if (is_on_device()) return use_on_device(first_value);
   // Shared weights and state are made before the transport, which gets their places through
   // updates_.
-  if (host() != nullptr && group_.size() > 1) {
-    private_weights_ = options_.weights == Weights::kPrivate;
-    if (!private_weights_) share_weights(weights);
-  }
-  std::vector<internal::Updates::Place> places(trained_);
-  for (std::size_t array = 0; array < updates_->arrays().size(); ++array)
-    place_state(places, array);
-  for (std::size_t i = 0; i < trained_; ++i) {
-    places[i].weight = weights[i];
-    updates_->put(static_cast<int>(i), places[i]);
-    if (first_value != 0 && writes()) state_of(static_cast<int>(i), 0).fill_(first_value);
-  }
+  is_on_device() ? memory_.place_on_device(*updates_, first_value)
+                 : memory_.place({.updates = *updates_,
+                                  .first_value = first_value,
+                                  .host = host(),
+                                  .weights = options_.weights,
+                                  .trial = context(nullptr)});
   make_whole();
   make_transport();
   if (group_.size() > 1) group_.barrier();
   watch_optimizer();
-}
-
-// Copies rank 0's values into memory that all ranks of the host share. The parameters move there
-// unless private weights prove faster.
-void Replica::share_weights(std::vector<std::byte*>& weights) {
-  const at::NoGradGuard guard;
-  std::byte* const block = group_.host()->share(static_cast<std::size_t>(bytes_), group_.timeout());
-  std::vector<std::byte*> shared;
-  for (std::size_t i = 0; i < trained_; ++i) {
-    shared.push_back(block + offsets_[i]);
-    if (group_.rank() == 0) std::memcpy(shared.back(), weights[i], trained_params_[i].nbytes());
-  }
-  group_.barrier();
-  private_weights_ = options_.weights == Weights::kAuto && updates_->spec().max_grad_norm <= 0 &&
-                     !optim::needs_whole_tensors(updates_->spec().rule) &&
-                     bytes_ <= internal::kTrialMostBytes &&
-                     internal::private_is_faster(context(nullptr), shared, weights);
-  if (private_weights_) return;
-  shared_weights_ = true;
-  weights = shared;
-  const auto memory = std::make_shared<internal::SharedBlock>(group_, block, bytes_);
-  for (std::size_t i = 0; i < trained_; ++i) {
-    // The memory lives as long as a tensor in it.
-    at::Tensor& param = trained_params_[i];
-    param.set_data(at::from_blob(
-        shared[i], param.sizes(), [memory](void*) {}, param.options().requires_grad(false)));
-  }
-  group_.barrier();
-}
-
-at::Tensor Replica::state_of(int param, std::size_t array) const {
-  return updates_->state(param, array, params_[index(param)].tensor.sizes());
 }
 
 void Replica::settle() {
@@ -230,7 +196,7 @@ void Replica::on_ready(int param) {
           [self = std::static_pointer_cast<Replica>(shared_from_this())] { self->end_backward(); });
     }
     // Keeps the gradient as it is now. step() finds out whether the program has changed it since.
-    if (updates_) watch().shown(param);
+    if (updates_) watch().gradients().note(param);
     transport_->ready(param);
   });
 }
@@ -238,24 +204,12 @@ void Replica::on_ready(int param) {
 void Replica::begin_adding() {
   show_gradients();
   const bool may_be_dropped = paused_ > 0 || transport_->can_discard();
-  if (spent_.any()) {
-    const int param = spent_.first(trained_params_);
-    // The program may drop the new gradients too, as those of a discriminator behind a generator.
-    // step() tells.
-    if (param >= 0 && !may_be_dropped) refuse_to_add(param);
-    if (param >= 0) added_to_ = param;
-    spent_.drop(trained_params_);
-  }
-  if (!may_be_dropped) check_added();
+  check_added(spent_.begin_adding(trained_params_, may_be_dropped));
 }
 
-// Throws if gradients lack the spent ones that one process would have.
-void Replica::check_added() {
-  const int param = std::exchange(added_to_, -1);
-  if (param >= 0 && trained_params_[index(param)].grad().defined()) refuse_to_add(param);
-}
-
-void Replica::refuse_to_add(int param) {
+// Gradients would lack the spent ones that one process has.
+void Replica::check_added(int param) {
+  if (param < 0) return;
   const Error error(Errc::kInvalidArgument,
                     "backward() would add to the gradient of '" + params_[index(param)].name +
                         "', which the last step() has used; call zero_grad() of the optimizer or "
@@ -267,8 +221,8 @@ void Replica::refuse_to_add(int param) {
 
 // Before gradients are taken from grad(): this rank has none of this step.
 void Replica::drop_spent() {
-  check_added();
-  repeats_ = spent_.drop(trained_params_) || repeats_;
+  check_added(spent_.take_added(trained_params_));
+  spent_.drop(trained_params_);
 }
 
 // The ranks go on without the gradients of a batch that the program has dropped. Not before they
@@ -297,7 +251,7 @@ void Replica::await_gradients() {
   guarded([&] {
     const Shown shown(*this);
     drop_spent();
-    watch().check_gradients();
+    watch().gradients().check();
     settle();
     transport_->reduce();
     reduced_ = true;
@@ -320,7 +274,7 @@ Sharded::Finite Replica::are_finite() {
   return guarded([&]() -> Sharded::Finite {
     const Shown shown(*this);
     drop_spent();
-    watch().check_gradients();
+    watch().gradients().check();
     settle();
     passed_ = true;  // its gradients are with the transport from now on
     return {transport_->all_finite(), transport_->knows_all()};
@@ -335,9 +289,10 @@ double Replica::grad_norm() {
 
 void Replica::forget() {
   std::fill(ready_.begin(), ready_.end(), false);
-  any_ready_ = passed_ = reduced_ = repeats_ = false;
+  any_ready_ = passed_ = reduced_ = false;
+  spent_.end_step();
   company_->forget();
-  watch().forget_gradients();
+  watch().gradients().forget();
   if (options_.check) options_.check->clear();
 }
 
@@ -346,28 +301,11 @@ void Replica::finish(double scale) {
   // If every rank updates all weights, sums over many ranks are computed once instead of by each
   // rank.
   const auto& how = options_.data_parallel;
-  if (private_weights_ && options_.weights == Weights::kPrivate && group_.size() > 2 &&
+  if (memory_.is_private() && options_.weights == Weights::kPrivate && group_.size() > 2 &&
       !how.update_in_backward && !reduced_)
     transport_->reduce();
   transport_->finish(scale);
   forget();
-}
-
-// With shared weights each rank updates equal parts of all tensors, else all of its own weights.
-internal::WholePiece Replica::piece(std::size_t param) const {
-  const std::int64_t parts = shared_weights_ ? group_.size() : 1,
-                     part = shared_weights_ ? group_.rank() : 0,
-                     elements = trained_params_[param].numel();
-  return {static_cast<int>(param), elements * part / parts, elements * (part + 1) / parts};
-}
-
-std::vector<internal::WholePiece> Replica::pieces() const {
-  std::vector<internal::WholePiece> all;
-  for (std::size_t i = 0; i < trained_; ++i) {
-    all.push_back(piece(i));
-    if (all.back().end <= all.back().begin) all.pop_back();
-  }
-  return all;
 }
 
 void Replica::finish_whole(double scale) {
@@ -375,17 +313,17 @@ void Replica::finish_whole(double scale) {
   await_gradients();
   std::vector<at::Tensor> gradients(trained_);
   transport_->each_sum([&](int param, const at::Tensor& sum) {
-    const internal::WholePiece part = piece(index(param));
+    const internal::WholePiece part = memory_.piece(index(param));
     const at::Tensor mine = sum.reshape({-1}).narrow(0, part.begin, part.end - part.begin);
     gradients[index(param)] = scale == 1 && transport_->owns_sums() ? mine : mine.mul(scale);
   });
   std::vector<internal::WholePiece> pieces;
   for (std::size_t i = 0; i < trained_; ++i) {
     if (!gradients[i].defined() || gradients[i].numel() == 0) continue;
-    pieces.push_back(piece(i));
+    pieces.push_back(memory_.piece(i));
     pieces.back().gradient = gradients[i].const_data_ptr();
   }
-  update_whole(std::move(pieces), transport_->used(), shared_weights_, shared_weights_);
+  update_whole(std::move(pieces), transport_->used(), memory_.is_shared(), memory_.is_shared());
   transport_->finish_updated(scale);
   forget();
 }
@@ -404,7 +342,7 @@ void Replica::step(double scale) {
     stepped_ = false;
     const Shown shown(*this);
     drop_spent();
-    const bool repeats = repeats_;
+    const bool repeats = spent_.found();
     take_module_changes();
     if (const double most = updates().spec().max_grad_norm; most > 0) {
       const double norm = grad_norm() * std::abs(scale);
@@ -422,7 +360,8 @@ void Replica::step(double scale) {
                    "each backward()");
       updates_->stepped(used);
     }
-    share_rank_0();
+    // Ranks on unlike devices round equal numbers differently.
+    if (has_unlike_devices()) memory_.share_rank_0();
     end_module_changes();
     ++steps_;
     stepped_ = true;
@@ -435,7 +374,6 @@ void Replica::step(double scale) {
 void Replica::drop_own_gradients() {
   show_gradients();
   spent_.clear();
-  added_to_ = -1;
   dropped_ = dropped_ || (passed_ && transport_->can_discard());
   if (dropped_) {
     samples_->reset();
@@ -450,7 +388,7 @@ void Replica::drop_own_gradients() {
 void Replica::zero_grad() {
   WEFT_REQUIRE(!passed_ || !options_.data_parallel.update_in_backward,
                "zero_grad: update_in_backward has changed weights; call step() first");
-  added_to_ = -1;
+  spent_.forget_added();
   if (passed_) await_gradients();
   show_gradients();
   if (reduced_) {
@@ -478,47 +416,30 @@ Replica::NamedTensors Replica::gradients() {
   });
 }
 
-void Replica::each_state(const std::function<void(const std::string&, at::Tensor)>& visit) {
-  for (std::size_t i = 0; i < trained_; ++i) {
-    for (std::size_t array = 0; array < updates().arrays_of(static_cast<int>(i)); ++array) {
-      visit(params_[i].name + "." + updates_->arrays()[array],
-            state_of(static_cast<int>(i), array));
-    }
-  }
-}
-
 void Replica::each_whole(const Visit& visit) {
   if (group_.rank() != 0) return;  // the others wait for rank 0 in the next step
-  if (shared_weights_ && !is_held_changed()) {
+  if (memory_.is_shared() && !is_held_changed()) {
     watch().check(true);
     // Else other ranks may be updating weights already.
     if (!options_.data_parallel.update_in_backward) check_written();
   }
   for (const auto& param : params_) visit(param.name, param.tensor.detach());
-  each_state(visit);
+  memory_.each_state(visit);
 }
 
 void Replica::take_over(const std::map<std::string, at::Tensor>& given) {
-  const auto put = [&](const std::string& name, at::Tensor into) {
-    at::Tensor value = group_.rank() == 0
-                           ? given.at(name).to(into.device(), into.scalar_type()).contiguous()
-                           : at::empty_like(into);
-    group_.broadcast(value, 0);
-    if (writes()) into.copy_(value);
-  };
   go_home();
-  for (const auto& param : params_) put(param.name, param.tensor.detach());
-  each_state(put);
+  memory_.take_over(given);
   end_load();
 }
 
 Replica::NamedTensors Replica::optimizer_state() {
   settle();
   NamedTensors all;
-  each_state([&](const std::string& name, const at::Tensor& state) {
+  memory_.each_state([&](const std::string& name, const at::Tensor& state) {
     all.emplace_back(name, state.clone());
   });
-  add_steps(all);
+  state().add_steps(all);
   return all;
 }
 
@@ -538,11 +459,18 @@ void Replica::load_optimizer_state(const NamedTensors& given) {
   };
   comm::together(group_, check,
                  {.operation = "load_state", .failed = "cannot load its optimizer state"});
-  each_state([&](const std::string& name, at::Tensor state) {
-    if (writes()) state.copy_(by_name.at(name));
+  memory_.each_state([&](const std::string& name, at::Tensor state) {
+    if (memory_.writes()) state.copy_(by_name.at(name));
   });
-  take_steps(by_name);
+  state().take_steps(by_name);
   end_load();  // values of weights may have been copied by hand before
+}
+
+void Replica::end_load() {
+  if (group_.size() > 1) group_.barrier();
+  watch().rebase(true);
+  note_held();
+  note_written();
 }
 
 checkpoint::Slices Replica::codec_slices() {
@@ -555,7 +483,7 @@ bool Replica::load_codec(const checkpoint::Reader& saved) {
 }
 
 std::string Replica::describe() const {
-  return transport_->describe() + (shared_weights_ ? ", optimizer state once per host" : "");
+  return transport_->describe() + (memory_.is_shared() ? ", optimizer state once per host" : "");
 }
 
 }  // namespace weft::engine

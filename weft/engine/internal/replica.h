@@ -6,7 +6,10 @@
 //   with an optimizer:    step()                -> Transport::finish: the weights are updated
 //
 // If ranks can share memory, weights and optimizer state exist once per host. Otherwise each rank
-// has all of them.
+// has all of them (replica_memory.h).
+//
+// The changes of the module between two steps (replica_changes.cc) are no class of their own: they
+// concern the weights, the transport, the optimizer, and the order of a step.
 #pragma once
 
 #include <memory>
@@ -14,6 +17,7 @@
 
 #include "weft/engine/internal/company.h"
 #include "weft/engine/internal/engine.h"
+#include "weft/engine/internal/replica_memory.h"
 #include "weft/engine/internal/spent_gradients.h"
 #include "weft/engine/internal/transport.h"
 
@@ -46,7 +50,7 @@ class Replica final : public Engine {
   checkpoint::Slices codec_slices();
   // On all ranks together.
   bool load_codec(const checkpoint::Reader& saved);
-  Sharded::Memory memory() override;
+  Sharded::Memory memory() override { return memory_.used(); }
   std::string describe() const override;
 
   // Gradient norm before clipping, of the last step that computed it.
@@ -56,42 +60,38 @@ class Replica final : public Engine {
   void load_optimizer_state(const NamedTensors& state);
 
  private:
-  // State of a parameter on this rank or on its host, in place.
-  at::Tensor state_of(int param, std::size_t array) const;
-  // True if this rank writes for its host. If weights are shared, one rank does.
-  bool writes() const { return !shared_weights_ || group_.rank() == 0; }
-  // "<name>.<array>" of all trainable parameters.
-  void each_state(const std::function<void(const std::string& name, at::Tensor state)>& visit);
   void on_ready(int param) override;
   void end_backward();
   void begin_adding() override;
-  void check_added();
-  [[noreturn]] void refuse_to_add(int param);
+  // Refuses to add to the gradient of a parameter; -1: none.
+  void check_added(int param);
   void drop_spent();
   void end_dropped();
   // After step(), the program may drop or replace them.
   bool gradients_count() const override { return passed_; }
   void each_whole(const Visit& visit) override;
   void take_over(const std::map<std::string, at::Tensor>& state) override;
-  checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) override;
+  checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) override {
+    return memory_.slices(placing, wanted, watch());
+  }
   void begin_load() override { settle(); }
   void end_load() override;
   void finish(double scale);
   void finish_whole(double scale);
-  internal::WholePiece piece(std::size_t param) const;
-  std::vector<internal::WholePiece> pieces() const;
   void forget();
   bool is_adasum() const { return options_.average == DataParallelOptions::Average::kAdasum; }
   // Null if the ranks combine gradients by messages.
-  net::Host* host() const { return is_adasum() || devices_ ? nullptr : group_.host(); }
+  net::Host* host() const { return is_adasum() || has_devices() ? nullptr : group_.host(); }
+  // Some ranks' parameters are on a device.
+  bool has_devices() const { return device_ranks_ > 0; }
+  // And others' are not.
+  bool has_unlike_devices() const { return has_devices() && device_ranks_ < group_.size(); }
   void check_device_options() const;
-  void use_on_device(double first_value);
-  void share_rank_0();
   void watch_optimizer();
   void compare_before_optimizer();
   void look_at_module();
   void take_moved();
-  bool counts_held_apart() const override { return shared_weights_; }
+  bool counts_held_apart() const override { return memory_.is_shared(); }
   void check_values() override;
   void take_loaded() override;
   void check_written();
@@ -101,33 +101,20 @@ class Replica final : public Engine {
   void end_module_changes();
   // Makes the transport that suits the group and the optimizer.
   void make_transport();
-  void share_weights(std::vector<std::byte*>& weights);
-  void place_state(std::vector<internal::Updates::Place>& places, std::size_t array);
-  // Parts of flat memory begin at cache lines.
-  static std::int64_t padded_bytes(const at::Tensor& tensor) {
-    return (static_cast<std::int64_t>(tensor.nbytes()) + 63) / 64 * 64;
-  }
   internal::TransportContext context(internal::Updates* updates);
 
   std::vector<at::Tensor> trained_params_, buffers_;
-  std::vector<std::int64_t> offsets_;         // offsets of parameters in flat memory, in bytes
-  std::int64_t bytes_ = 0, state_bytes_ = 0;  // of the weights, and of the optimizer state
-  std::vector<at::Tensor> own_state_;
+  internal::ReplicaMemory memory_;
   std::optional<internal::Company> company_;
   std::unique_ptr<internal::Transport> transport_;
   std::vector<bool> ready_;  // by parameter, since the last finish
-  bool devices_ = false;     // some ranks' parameters are on a device
-  bool mixed_ = false;       // and others' are not
+  int device_ranks_ = 0;     // number of ranks whose parameters are on a device
   bool any_ready_ = false;
   double backward_lr_ = 0;  // learning rate at the start of backward()
   bool passed_ = false;     // the ranks have made a backward pass since the last step
   bool reduced_ = false;    // and the sums of this step are computed
   internal::SpentGradients spent_;
-  int added_to_ = -1;  // a parameter whose spent gradient made way for one of no_sync(); -1: none
-  bool repeats_ = false;  // this step has found spent gradients
   bool dropped_ = false;  // the program has dropped the gradients that are with the transport
-  bool shared_weights_ = false;
-  bool private_weights_ = false;  // private weights although ranks share memory
   double norm_ = 0;
   std::int64_t updates_done_ = 0;  // also of an optimizer of torch
 };

@@ -16,7 +16,7 @@ constexpr double kExact = 1e-6, kRounded = 1e-3;
 // Begins with the weights of optimizer(). The program may have changed them since data_parallel().
 void Replica::watch_optimizer() {
   watch_optimizer_settings();
-  if (shared_weights_) {
+  if (memory_.is_shared()) {
     watch().forbid_writing(
         "but its memory is shared by the ranks of this host, so the change counts once for each of "
         "them; use weights = private, or give it the new values by torch::load() or load_shards()",
@@ -40,7 +40,7 @@ void Replica::compare_before_optimizer() {
 void Replica::look_at_module() {
   watch().check(true);
   if (!updates_) return;
-  if (!shared_weights_) return take_moved();
+  if (!memory_.is_shared()) return take_moved();
   WEFT_REQUIRE(
       !options_.data_parallel.update_in_backward || watch().moved(trained_).empty(),
       "backward: '" + params_[index(watch().moved(trained_)[0])].name +
@@ -55,9 +55,9 @@ void Replica::take_moved() {
   const std::vector<int> moved = watch().moved(trained_);
   if (moved.empty()) return;
   for (const int param : moved) {
-    if (writes()) watch().home(param).copy_(params_[index(param)].tensor.detach());
+    if (memory_.writes()) watch().home(param).copy_(params_[index(param)].tensor.detach());
   }
-  if (shared_weights_) group_.barrier();
+  if (memory_.is_shared()) group_.barrier();
   for (const int param : moved) watch().bring_home(param);
 }
 
@@ -76,8 +76,8 @@ void Replica::take_loaded() {
 void Replica::take_module_changes() {
   settle();
   watch().check(false);
-  watch().check_gradients();
-  if (!shared_weights_) return take_moved();
+  watch().gradients().check();
+  if (!memory_.is_shared()) return take_moved();
   const std::vector<int> moved = watch().moved(trained_);
   if (moved.empty()) return;
   transport_->await_peers();
@@ -103,35 +103,35 @@ void Replica::check_company() const {
 // After the update, when all ranks' digests are known.
 void Replica::end_module_changes() {
   check_company();
-  const bool is_due = !shared_weights_ && internal::ModuleWatch::is_due(++updates_done_);
+  const bool is_due = !memory_.is_shared() && internal::ModuleWatch::is_due(++updates_done_);
   const bool is_changed = !transport_->alike() || watch().is_odd();
   if (group_.size() > 1 && (is_due || is_changed)) {
     settle();
-    const bool is_exact = !devices_ && (updates_ || is_changed);
-    watch().compare(group_, !shared_weights_, is_exact ? kExact : kRounded);
+    const bool is_exact = !has_devices() && (updates_ || is_changed);
+    watch().compare(group_, !memory_.is_shared(), is_exact ? kExact : kRounded);
   }
-  watch().rebase(devices_);
+  watch().rebase(has_devices());
   note_held();
 }
 
 // Throws if the program has written to shared weights since the last update.
 void Replica::check_written() {
-  if (!shared_weights_) return;
-  whole_ ? look_at_whole(pieces(), /*note=*/false) : transport_->check_written();
+  if (!memory_.is_shared()) return;
+  whole_ ? look_at_whole(memory_.pieces(), /*note=*/false) : transport_->check_written();
 }
 
 // Shared weights are right as they are now.
 void Replica::note_written() {
-  if (!shared_weights_) return;
-  whole_ ? look_at_whole(pieces(), /*note=*/true) : transport_->note_written();
+  if (!memory_.is_shared()) return;
+  whole_ ? look_at_whole(memory_.pieces(), /*note=*/true) : transport_->note_written();
   group_.barrier();
 }
 
 void Replica::check_values() {
   check_written();
-  if (shared_weights_ || group_.size() == 1) return;
+  if (memory_.is_shared() || group_.size() == 1) return;
   settle();
-  watch().compare(group_, /*whole=*/true, devices_ ? kRounded : kExact);
+  watch().compare(group_, /*whole=*/true, has_devices() ? kRounded : kExact);
 }
 
 }  // namespace weft::engine

@@ -95,7 +95,7 @@ void ShardedModel::on_ready(int param) {
   guarded([&] {
     samples_->in_backward();
     begin_backward();
-    if (!travels() && paused_ == 0) watch().shown(param);
+    if (!travels() && paused_ == 0) watch().gradients().note(param);
     const int complete = reducer_->ready(param, travels());
     if (complete >= 0 && running_) running_->close_unit(complete);
   });

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "weft/engine/internal/index.h"
+
 namespace weft::engine::internal {
 
 void SpentGradients::note(const std::vector<at::Tensor>& params) {
@@ -27,7 +29,24 @@ int SpentGradients::first(const std::vector<at::Tensor>& params) const {
   return -1;
 }
 
-bool SpentGradients::drop(const std::vector<at::Tensor>& params) {
+int SpentGradients::begin_adding(const std::vector<at::Tensor>& params, bool may_be_dropped) {
+  if (!spent_.empty()) {
+    const int param = first(params);
+    // The program may drop the new gradients too, as those of a discriminator behind a generator.
+    // step() tells.
+    if (param >= 0 && !may_be_dropped) return param;
+    if (param >= 0) added_to_ = param;
+    drop_all(params);
+  }
+  return may_be_dropped ? -1 : take_added(params);
+}
+
+int SpentGradients::take_added(const std::vector<at::Tensor>& params) {
+  const int param = std::exchange(added_to_, -1);
+  return param >= 0 && params[index(param)].grad().defined() ? param : -1;
+}
+
+bool SpentGradients::drop_all(const std::vector<at::Tensor>& params) {
   bool any = false;
   for (std::size_t param = 0; param < spent_.size(); ++param) {
     if (!is_spent(param, params[param].grad())) continue;

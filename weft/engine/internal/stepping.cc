@@ -29,8 +29,8 @@ void ShardedModel::collect() {
   end_pass();
   const Shown shown(*this);
   if (!left_) {
-    watch().check_gradients();
-    watch().forget_gradients();
+    watch().gradients().check();
+    watch().gradients().forget();
     reducer_->settle();
     // No backward of this rank has sent gradients. Peers may wait in the gathers of theirs, and in
     // those of a forward if this rank had none.
@@ -198,7 +198,7 @@ void ShardedModel::zero_grad() {
     if (hidden_) hidden_->show();
     reducer_->clear();
     samples_->drop();
-    watch().forget_gradients();
+    watch().gradients().forget();
   });
   left_ = stepped_ = false;
 }

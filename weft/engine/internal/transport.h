@@ -112,6 +112,12 @@ struct TransportContext {
   const Company* company = nullptr;  // null: the model is the only one of its group
   DataParallelBase::Times* times = nullptr;
 
+  // Elements of each parameter.
+  std::vector<std::int64_t> sizes() const {
+    std::vector<std::int64_t> all;
+    for (const at::Tensor& param : params) all.push_back(param.numel());
+    return all;
+  }
   std::uint32_t digest() const {
     if (watch == nullptr) return 0;
     const bool by_samples = options.average == DataParallelOptions::Average::kBySamples;

@@ -131,12 +131,7 @@ auto Composition::guarded(const Fn& fn) const -> decltype(fn()) {
   try {
     return fn();
   } catch (const std::exception& error) {
-    const std::string who = "rank " + std::to_string(mesh.world().rank());
-    const Error ended = as_ended(error, who);
-    // A mistake in a call of this rank is none of the others.
-    abort(ended.code() != Errc::kInvalidArgument
-              ? ended
-              : Error(Errc::kAborted, who + " ended with: " + ended.message()));
+    abort(as_ended(error, "rank " + std::to_string(mesh.world().rank())));
     throw;
   }
 }

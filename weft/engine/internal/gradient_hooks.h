@@ -1,0 +1,40 @@
+// Hooks on the trained parameters of a model, since only autograd knows when a gradient is
+// complete.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "weft/engine/internal/unit.h"
+
+namespace weft::engine::internal {
+
+class GradientHooks {
+ public:
+  // `params` outlives it. The first `trained` of them require gradients.
+  GradientHooks(const std::vector<Param>& params, std::size_t trained)
+      : params_(params), trained_(trained), hooked_(trained), versions_(trained) {}
+
+  // From now on, backward() calls before() before it adds to a gradient, and ready(param) after it.
+  // Parameters may outlive this class, and call both then too. Call it once.
+  void install(std::function<void()> before, const std::function<void(int param)>& ready);
+  // Installs those hooks again that the program has taken away, as by torch::load(). Before each
+  // forward pass.
+  void keep();
+  // backward() has made this gradient.
+  void note(int param);
+  // True if the program has dropped all gradients that were noted.
+  bool are_dropped() const;
+
+ private:
+  const std::vector<Param>& params_;
+  const std::size_t trained_;
+  std::function<void()> before_;
+  std::vector<std::shared_ptr<void>> hooked_;  // by parameter
+  std::vector<std::int64_t> versions_;  // by parameter: its gradient's, when backward() has made it
+};
+
+}  // namespace weft::engine::internal
