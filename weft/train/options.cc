@@ -12,8 +12,6 @@
 namespace weft::train {
 namespace {
 
-using internal::SettingsPass;
-
 // The keys of options_schema() that are not members of Options.
 Schema keys_of_weft_train() {
   return {
@@ -28,31 +26,14 @@ Schema keys_of_weft_train() {
       {"run.recipe", "", "Recipe that the run was started from; set by weft train."}};
 }
 
-class SchemaPass : public SettingsPass {
- public:
-  explicit SchemaPass(Schema& schema) : schema_(schema) {}
-
- private:
-  void visit(const Key& key, ConfigValue&) override { schema_.add(key); }
-  Schema& schema_;
-};
-
-class Reading : public SettingsPass {
- public:
-  explicit Reading(const Config& config) : config_(config) {}
-
- private:
-  void visit(const Key& key, ConfigValue& value) override { value = config_.get(key.name); }
-  const Config& config_;
-};
-
-class Writing : public SettingsPass {
+class Writing final : public internal::SettingsPass {
  public:
   explicit Writing(Config& config) : config_(config) {}
 
  private:
-  void visit(const Key& key, ConfigValue& value) override {
-    if (value != config_.get(key.name)) config_.set(key.name, value, "the program");
+  void visit(const internal::Setting& setting, ConfigValue& value) override {
+    const std::string& key = setting.key.name;
+    if (value != config_.get(key)) config_.set(key, value, "the program");
   }
   Config& config_;
 };
@@ -75,7 +56,7 @@ parallel::Plan default_plan() {
 
 Schema options_schema() {
   Schema schema;
-  SchemaPass pass(schema);
+  internal::SchemaPass pass(schema);
   Options defaults;
   each_setting(defaults, pass);
   return schema.add(keys_of_weft_train());
@@ -84,7 +65,7 @@ Schema options_schema() {
 Options options_of(const Config& config) {
   internal::check_optimizer_keys(config);
   Options options;
-  Reading pass(config);
+  internal::ReadingPass pass(config);
   each_setting(options, pass);
   return options;
 }

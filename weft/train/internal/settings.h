@@ -1,6 +1,7 @@
-// The settings of Options as one table: a key of a recipe with its help and limits, beside the
-// member that has its value and its default. The schema, options_of() and config_of() are passes
-// over the table (settings.cc).
+// Settings as tables: a key of a recipe with its help, its limits and what uses it, beside the
+// member that has its value and its default. settings.cc has the table of Options,
+// recipe_settings.cc the one of a recipe's model and data. The schema, reading, writing and the
+// checks for keys that are not used (key_uses.h) are passes over these tables.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +17,35 @@
 
 namespace weft::train::internal {
 
+// A key has an effect only if another one, such as model.name, has one of these values.
+struct UsedBy {
+  const char* key = nullptr;  // Null: the key always has an effect.
+  std::vector<std::string> choices = {};
+};
+
+inline UsedBy for_models(std::vector<std::string> names) {
+  return {"model.name", std::move(names)};
+}
+inline UsedBy for_data(std::vector<std::string> names) { return {"data.name", std::move(names)}; }
+inline UsedBy for_optimizers(std::vector<std::string> names) {
+  return {"optimizer.name", std::move(names)};
+}
+inline UsedBy for_strategies(std::vector<std::string> names) {
+  return {"strategy.name", std::move(names)};
+}
+inline UsedBy for_schedules(std::vector<std::string> names) {
+  return {"schedule.name", std::move(names)};
+}
+// The models with batch norms.
+inline UsedBy for_resnets() {
+  return for_models({"resnet18", "resnet34", "resnet50", "resnet101", "resnet152"});
+}
+
+struct Setting {
+  Key key;
+  UsedBy used_by;
+};
+
 class SettingsPass {
  public:
   SettingsPass() = default;
@@ -25,23 +55,25 @@ class SettingsPass {
 
   // A truth value, a number, a text, or a list of numbers.
   template <class T>
-  void operator()(const char* key, T& member, const char* help, Limits limits = {}) {
+  void operator()(const char* key, T& member, const char* help, Limits limits = {},
+                  UsedBy used_by = {}) {
     ConfigValue value = value_of(member);
-    visit({key, value, help, std::move(limits)}, value);
+    visit({{key, value, help, std::move(limits)}, std::move(used_by)}, value);
     set(member, value);
   }
   // An enumeration or a truth value, by the names of its values in their order.
   template <class T>
-  void choice(const char* key, T& member, const char* help, std::vector<std::string> names) {
+  void choice(const char* key, T& member, const char* help, std::vector<std::string> names,
+              UsedBy used_by = {}) {
     ConfigValue value = names.at(static_cast<std::size_t>(member));
-    visit({key, value, help, one_of(names)}, value);
+    visit({{key, value, help, one_of(names)}, std::move(used_by)}, value);
     const auto at = std::find(names.begin(), names.end(), std::get<std::string>(value));
     member = static_cast<T>(at - names.begin());
   }
 
  private:
   // `value` is the member's; changing it changes the member.
-  virtual void visit(const Key& key, ConfigValue& value) = 0;
+  virtual void visit(const Setting& setting, ConfigValue& value) = 0;
 
   template <class T>
   static ConfigValue value_of(const T& member) {
@@ -68,7 +100,29 @@ class SettingsPass {
   }
 };
 
-// Calls `pass` for each setting, in the order in which they are shown.
+// Adds the keys to a schema.
+class SchemaPass final : public SettingsPass {
+ public:
+  explicit SchemaPass(Schema& schema) : schema_(schema) {}
+
+ private:
+  void visit(const Setting& setting, ConfigValue&) override { schema_.add(setting.key); }
+  Schema& schema_;
+};
+
+// Gives the members the values of a configuration.
+class ReadingPass final : public SettingsPass {
+ public:
+  explicit ReadingPass(const Config& config) : config_(config) {}
+
+ private:
+  void visit(const Setting& setting, ConfigValue& value) override {
+    value = config_.get(setting.key.name);
+  }
+  const Config& config_;
+};
+
+// Calls `pass` for each setting of a run, in the order in which they are shown.
 void each_setting(Options& options, SettingsPass& pass);
 
 }  // namespace weft::train::internal
