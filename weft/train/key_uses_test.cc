@@ -96,6 +96,18 @@ TEST(IdleOptions, AreNamedByTheirKeys) {
                   "parallel.bucket_mb (the program) has no effect: parallel.fsdp is above 1"));
 }
 
+TEST(IdleOptions, WithoutAKeyAreNamedByTheirMembers) {
+  Options options;
+  options.mesh = "auto";
+  options.predict_plan = true;
+  options.plan.batch = 64;
+  options.plan.device = at::Device(at::kCUDA, 0);
+  EXPECT_THAT(internal::idle_options(options),
+              ElementsAre(HasSubstr("options.predict_plan has no effect: "),
+                          HasSubstr("options.plan.batch has no effect: set options.batch"),
+                          HasSubstr("options.plan.device has no effect: set options.device")));
+}
+
 TEST(IdleOptions, DoNotHaveTheNumberOfCheckpointsIfACallbackMayAskForThem) {
   Options options;
   options.keep = 5;

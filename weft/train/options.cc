@@ -31,9 +31,8 @@ class Writing final : public internal::SettingsPass {
   explicit Writing(Config& config) : config_(config) {}
 
  private:
-  void visit(const internal::Setting& setting, ConfigValue& value) override {
-    const std::string& key = setting.key.name;
-    if (value != config_.get(key)) config_.set(key, value, "the program");
+  void visit(const Key& key, ConfigValue& value) override {
+    if (value != config_.get(key.name)) config_.set(key.name, value, "the program");
   }
   Config& config_;
 };
@@ -64,6 +63,7 @@ Schema options_schema() {
 
 Options options_of(const Config& config) {
   internal::check_optimizer_keys(config);
+  internal::check_device_key(config);
   Options options;
   internal::ReadingPass pass(config);
   each_setting(options, pass);

@@ -6,7 +6,6 @@
 
 #include "weft/base/error.h"
 #include "weft/base/text/words.h"
-#include "weft/comm/init.h"
 #include "weft/compress/spec.h"
 #include "weft/data/image_set.h"
 #include "weft/observe/run/run_folder.h"
@@ -16,6 +15,7 @@
 #include "weft/train/internal/plan_keys.h"
 #include "weft/train/internal/pretrained.h"
 #include "weft/train/internal/recipe_settings.h"
+#include "weft/train/internal/settings.h"
 #include "weft/train/options.h"
 
 namespace weft::train {
@@ -92,12 +92,7 @@ std::vector<std::string> recipes_in(const fs::path& folder) {
 // Rejects keys that the chosen model, data, optimizer or schedule does not use. Defaults pass.
 void refuse_misfits(const Config& config) {
   internal::refuse_unused_keys(config);
-  try {
-    comm::check_device_name(config.get_string("train.device"));
-  } catch (const Error& error) {
-    throw Error(Errc::kBadConfig,
-                "train.device (" + config.origin("train.device") + "): " + error.message());
-  }
+  internal::check_device_key(config);
   const std::string& model = config.get_string("model.name");
   if (model == "lstm" && config.get_string("train.precision") == "f16") {
     throw Error(

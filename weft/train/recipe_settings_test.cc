@@ -49,7 +49,7 @@ TEST(RecipeSettings, HaveTheValuesOfARecipeAndTheirOrigins) {
 // Except for model.stem and the sizes of text models, which are small in a recipe.
 TEST(RecipeSettings, HaveTheDefaultsOfTheOptionsInCpp) {
   const RecipeSettings settings;
-  const models::ModelOptions image;
+  const models::ModelOptions image = {};
   EXPECT_EQ(settings.model.name, image.name);
   EXPECT_EQ(settings.model.hidden, image.hidden);
   EXPECT_EQ(settings.model.patch, image.patch);
@@ -58,7 +58,7 @@ TEST(RecipeSettings, HaveTheDefaultsOfTheOptionsInCpp) {
   EXPECT_EQ(settings.model.heads, image.heads);
   EXPECT_EQ(settings.model.pool, image.pool);
   EXPECT_EQ(settings.model.dropout, image.dropout);
-  const models::GptOptions gpt;
+  const models::GptOptions gpt = {};
   EXPECT_EQ(settings.model.kv_heads, gpt.kv_heads);
   EXPECT_EQ(settings.model.experts, gpt.experts);
   EXPECT_EQ(settings.model.experts_top_k, gpt.experts_top_k);

@@ -1,44 +1,17 @@
 #include "weft/train/internal/key_uses.h"
 
 #include <algorithm>
-#include <map>
 #include <utility>
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
 #include "weft/base/text/words.h"
 #include "weft/models/registry.h"
-#include "weft/train/internal/recipe_settings.h"
-#include "weft/train/internal/settings.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
 namespace internal {
 namespace {
-
-class UsesPass final : public SettingsPass {
- public:
-  std::map<std::string, UsedBy> take() { return std::move(uses_); }
-
- private:
-  void visit(const Setting& setting, ConfigValue&) override {
-    if (setting.used_by.key != nullptr) uses_.emplace(setting.key.name, setting.used_by);
-  }
-  std::map<std::string, UsedBy> uses_;
-};
-
-// The keys that apply only to some models, data sets, optimizers, schedules or strategies.
-const std::map<std::string, UsedBy>& uses() {
-  static const std::map<std::string, UsedBy> all = [] {
-    UsesPass pass;
-    RecipeSettings recipe;
-    Options options;
-    each_setting(recipe, pass);
-    each_setting(options, pass);
-    return pass.take();
-  }();
-  return all;
-}
 
 std::string any_of(const std::vector<std::string>& names) {
   return "\"" + joined(names, "\" or \"") + "\"";
@@ -56,14 +29,12 @@ bool is_known_model(const std::string& name) {
 std::vector<std::string> unused_keys(const Config& config) {
   std::vector<std::string> lines;
   for (const auto& row : config.describe()) {
-    const auto use = uses().find(row.key);
-    if (row.value == row.fallback || use == uses().end()) continue;
-    const auto& [key, choices] = use->second;
-    if (config.schema().find(key) == nullptr) continue;
+    const auto& [key, values] = config.schema().find(row.key)->used_by;
+    if (row.value == row.fallback || config.schema().find(key) == nullptr) continue;
     const std::string& chosen = config.get_string(key);
-    if (std::ranges::find(choices, chosen) != choices.end()) continue;
-    if (key == std::string("model.name") && !is_known_model(chosen)) continue;
-    lines.push_back(row.key + " (" + row.origin + ") is for " + key + " = " + any_of(choices) +
+    if (std::ranges::find(values, chosen) != values.end()) continue;
+    if (key == "model.name" && !is_known_model(chosen)) continue;
+    lines.push_back(row.key + " (" + row.origin + ") is for " + key + " = " + any_of(values) +
                     ", not \"" + chosen + "\": leave it at " + row.fallback);
   }
   return lines;
@@ -133,7 +104,7 @@ void refuse_unused_keys(const Config& config) {
 
 std::vector<std::string> idle_options(const Options& options) {
   Options given = options;
-  const Options defaults;
+  const Options defaults = {};
   // A callback may ask for checkpoints.
   if (options.on_step || options.on_epoch_end) given.keep = defaults.keep;
   // A constant rate has no period, whatever the default of LearningRate is.
@@ -142,6 +113,14 @@ std::vector<std::string> idle_options(const Options& options) {
   const Config config = config_of(given);
   std::vector<std::string> lines = unused_keys(config), idle = idle_keys(config);
   lines.insert(lines.end(), idle.begin(), idle.end());
+  // Options without a key.
+  const auto add = [&](bool is_idle, const std::string& line) {
+    if (is_idle) lines.push_back(line);
+  };
+  add(options.mesh.is_auto() && options.predict_plan,
+      "options.predict_plan has no effect: options.mesh = \"auto\" predicts the step");
+  add(options.plan.batch != 0, "options.plan.batch has no effect: set options.batch");
+  add(!options.plan.device.is_cpu(), "options.plan.device has no effect: set options.device");
   return lines;
 }
 

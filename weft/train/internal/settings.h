@@ -1,7 +1,8 @@
 // Settings as tables: a key of a recipe with its help, its limits and what uses it, beside the
 // member that has its value and its default. settings.cc has the table of Options,
-// recipe_settings.cc the one of a recipe's model and data. The schema, reading, writing and the
-// checks for keys that are not used (key_uses.h) are passes over these tables.
+// recipe_settings.cc the one of a recipe's model and data. The schema, reading and writing are
+// passes over these tables. The checks for unused keys (key_uses.h) and the page of keys
+// (docs/recipe-keys.md) take all that they need from the schema.
 #pragma once
 
 #include <algorithm>
@@ -16,12 +17,6 @@
 #include "weft/train/options.h"
 
 namespace weft::train::internal {
-
-// A key has an effect only if another one, such as model.name, has one of these values.
-struct UsedBy {
-  const char* key = nullptr;  // Null: the key always has an effect.
-  std::vector<std::string> choices = {};
-};
 
 inline UsedBy for_models(std::vector<std::string> names) {
   return {"model.name", std::move(names)};
@@ -41,11 +36,6 @@ inline UsedBy for_resnets() {
   return for_models({"resnet18", "resnet34", "resnet50", "resnet101", "resnet152"});
 }
 
-struct Setting {
-  Key key;
-  UsedBy used_by;
-};
-
 class SettingsPass {
  public:
   SettingsPass() = default;
@@ -58,7 +48,7 @@ class SettingsPass {
   void operator()(const char* key, T& member, const char* help, Limits limits = {},
                   UsedBy used_by = {}) {
     ConfigValue value = value_of(member);
-    visit({{key, value, help, std::move(limits)}, std::move(used_by)}, value);
+    visit({key, value, help, std::move(limits), std::move(used_by)}, value);
     set(member, value);
   }
   // An enumeration or a truth value, by the names of its values in their order.
@@ -66,14 +56,14 @@ class SettingsPass {
   void choice(const char* key, T& member, const char* help, std::vector<std::string> names,
               UsedBy used_by = {}) {
     ConfigValue value = names.at(static_cast<std::size_t>(member));
-    visit({{key, value, help, one_of(names)}, std::move(used_by)}, value);
+    visit({key, value, help, one_of(names), std::move(used_by)}, value);
     const auto at = std::find(names.begin(), names.end(), std::get<std::string>(value));
     member = static_cast<T>(at - names.begin());
   }
 
  private:
   // `value` is the member's; changing it changes the member.
-  virtual void visit(const Setting& setting, ConfigValue& value) = 0;
+  virtual void visit(const Key& key, ConfigValue& value) = 0;
 
   template <class T>
   static ConfigValue value_of(const T& member) {
@@ -106,7 +96,7 @@ class SchemaPass final : public SettingsPass {
   explicit SchemaPass(Schema& schema) : schema_(schema) {}
 
  private:
-  void visit(const Setting& setting, ConfigValue&) override { schema_.add(setting.key); }
+  void visit(const Key& key, ConfigValue&) override { schema_.add(key); }
   Schema& schema_;
 };
 
@@ -116,11 +106,12 @@ class ReadingPass final : public SettingsPass {
   explicit ReadingPass(const Config& config) : config_(config) {}
 
  private:
-  void visit(const Setting& setting, ConfigValue& value) override {
-    value = config_.get(setting.key.name);
-  }
+  void visit(const Key& key, ConfigValue& value) override { value = config_.get(key.name); }
   const Config& config_;
 };
+
+// Throws Error(kBadConfig), saying where it was set, for a train.device that is no device.
+void check_device_key(const Config& config);
 
 // Calls `pass` for each setting of a run, in the order in which they are shown.
 void each_setting(Options& options, SettingsPass& pass);
