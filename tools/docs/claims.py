@@ -69,7 +69,8 @@ def denials(name, text, all_claims):
 def unproved(root, all_claims):
     headers = runpy.run_path(str(root / "tools/make_public_headers"))["make"](root)
     names = "\n".join(headers.values()) + "".join(
-        (root / "weft/train" / name).read_text() for name in ("keys.cc", "internal/settings.cc")
+        (root / "weft/train/internal" / name).read_text()
+        for name in ("recipe_settings.cc", "settings.cc")
     )
     for one in all_claims:
         if "weft" in one:

@@ -7,8 +7,10 @@
 #include <string_view>
 #include <vector>
 
+#include "weft/base/config.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/text/words.h"
 #include "weft/train/recipe.h"
 
 namespace weft::docs {
@@ -33,15 +35,22 @@ std::string escaped(std::string_view text) {
   return result;
 }
 
+// The models, data sets … that use the key, unless all do.
+std::string users(const UsedBy& used_by) {
+  if (used_by.key.empty()) return "";
+  return " Only with `" + used_by.key + "` = " + escaped(joined(used_by.values, ", ")) + ".";
+}
+
 std::string page() {
+  const Schema schema = train::recipe_schema();
   std::vector<std::string> tables;  // in the order of the keys
   std::map<std::string, std::string> rows;
-  for (const Config::Row& key : Config(train::recipe_schema()).describe()) {
+  for (const Config::Row& key : Config(schema).describe()) {
     const std::size_t dot = key.key.find('.');
     const std::string table = key.key.substr(0, dot);
     if (std::find(tables.begin(), tables.end(), table) == tables.end()) tables.push_back(table);
     rows[table] += "| `" + key.key.substr(dot + 1) + "` | `" + key.fallback + "` | " +
-                   escaped(key.help) + " |\n";
+                   escaped(key.help) + users(schema.find(key.key)->used_by) + " |\n";
   }
   std::string text = kTop;
   for (const std::string& table : tables)

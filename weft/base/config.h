@@ -36,12 +36,19 @@ struct Limits {
   std::optional<double> below = {};
 };
 
+// The values of another key with which a key has an effect, as model.heads with model.name = "gpt".
+struct UsedBy {
+  std::string key;  // Empty: the key always has an effect.
+  std::vector<std::string> values = {};
+};
+
 // A known key. The default also fixes the type; a key of type double takes whole numbers too.
 struct Key {
   std::string name;  // dotted: "train.batch" is batch in [train]; letters, digits, _ and -
   ConfigValue fallback;
   std::string help;  // one line
   Limits limits = {};
+  UsedBy used_by = {};  // A Config does not check it.
 };
 
 class Schema {

@@ -299,7 +299,7 @@ launch::LaunchOptions launch_options(const TrainCommand& command) {
 void print_strategy(const Config& config, int ranks) {
   const train::Options options = train::options_of(config);
   if (!strategy::exchanges_weights(options.strategy)) return;
-  const plan::MeshLayout mesh(ranks, plan::parse_axes(options.mesh));
+  const plan::MeshLayout mesh(ranks, options.mesh.axes());
   const int workers = mesh.size("dp");
   strategy::check(options.strategy, workers);
   const auto parameters = train::parameters_of(config);

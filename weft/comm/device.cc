@@ -1,4 +1,4 @@
-// device_of() and check_device_name() of init.h.
+// DeviceSpec and device_of() of init.h.
 #include <ATen/Context.h>
 
 #include <algorithm>
@@ -31,30 +31,38 @@ std::string have(int devices) {
 
 }  // namespace
 
-void check_device_name(const std::string& name) {
-  if (name == "cpu" || name == "cuda" || name == "auto" || number_in(name)) return;
+DeviceSpec::DeviceSpec(const std::string& name) : number_(number_in(name)) {
+  if (name == "cpu") return;
+  kind_ = name == "auto" ? Kind::kAuto : Kind::kCuda;
+  if (name == "auto" || name == "cuda" || number_) return;
   throw Error(Errc::kBadConfig, "unknown device '" + name + "'; use cpu, cuda, cuda:0 or auto");
 }
 
-c10::Device device_of(const std::string& name, int local_rank, int devices) {
-  check_device_name(name);
-  const int number = number_in(name).value_or(local_rank);
-  if (name == "cpu" || (name == "auto" && number >= devices)) return c10::DeviceType::CPU;
+std::string DeviceSpec::text() const {
+  if (number_) return kPrefix + std::to_string(*number_);
+  return kind_ == Kind::kCpu ? "cpu" : kind_ == Kind::kAuto ? "auto" : "cuda";
+}
+
+c10::Device device_of(const DeviceSpec& spec, int local_rank, int devices) {
+  using Kind = DeviceSpec::Kind;
+  const int number = spec.number_.value_or(local_rank);
+  if (spec.is_cpu() || (spec.kind_ == Kind::kAuto && number >= devices))
+    return c10::DeviceType::CPU;
   if (number >= devices) {
     // Without any, the line is the same on all ranks.
     const std::string needed =
         devices == 0 ? "a CUDA device" : "CUDA device " + std::to_string(number);
-    throw Error(Errc::kBadConfig, "device \"" + name + "\" needs " + needed +
+    throw Error(Errc::kBadConfig, "device \"" + spec.text() + "\" needs " + needed +
                                       " on this host, but " + have(devices) +
                                       "; use auto or cpu, or start fewer ranks");
   }
   return cuda(number);
 }
 
-c10::Device device_of(const std::string& name) {
-  if (name == "cpu") return c10::DeviceType::CPU;
+c10::Device device_of(const DeviceSpec& spec) {
+  if (spec.is_cpu()) return c10::DeviceType::CPU;
   const int local_rank = discover(Environment::process()).local_rank;
-  return device_of(name, local_rank, at::hasCUDA() ? static_cast<int>(at::getNumGPUs()) : 0);
+  return device_of(spec, local_rank, at::hasCUDA() ? static_cast<int>(at::getNumGPUs()) : 0);
 }
 
 }  // namespace weft::comm

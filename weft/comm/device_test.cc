@@ -19,13 +19,21 @@ TEST(Device, IsTheOneWithTheRanksNumber) {
   EXPECT_EQ(of("auto", 0, 0), "cpu");
 }
 
+TEST(Device, HasItsNameAsText) {
+  for (const char* const name : {"cpu", "cuda", "cuda:3", "auto"}) {
+    EXPECT_EQ(DeviceSpec(name).text(), name);
+    EXPECT_EQ(DeviceSpec(name).is_cpu(), name == std::string("cpu"));
+  }
+  EXPECT_NE(DeviceSpec("cuda"), DeviceSpec("cuda:0"));
+}
+
 TEST(Device, ThatIsNotThereIsRefused) {
   expect_refused([] { of("cuda", 1, 1); }, Errc::kBadConfig, "has 1 CUDA device;");
   expect_refused([] { of("cuda", 0, 0); }, Errc::kBadConfig,
                  "needs a CUDA device on this host, but there is none");
   expect_refused([] { of("cuda:3", 0, 2); }, Errc::kBadConfig, "needs CUDA device 3");
   for (const char* const name : {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x"})
-    expect_refused([name] { check_device_name(name); }, Errc::kBadConfig, "unknown device");
+    expect_refused([name] { DeviceSpec{name}; }, Errc::kBadConfig, "unknown device");
 }
 
 }  // namespace device_test

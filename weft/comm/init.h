@@ -23,6 +23,7 @@
 
 #include <chrono>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "weft/comm/backend.h"
@@ -100,16 +101,33 @@ std::string lost_rank_key(const std::string& run_id, int restart_count);
 // "*": a process is started in its place. "=": that process has joined the others.
 std::string gone_ranks_key(const std::string& run_id, int restart_count);
 
-// Device of a rank by name: "cpu"; "cuda", the CUDA device with the rank's number on its host;
-// "cuda:N"; or "auto", as "cuda" where that device exists, else the CPU. `devices` is the number of
-// CUDA devices of the host. Throws kBadConfig for another name, and for a device that does not
-// exist.
-c10::Device device_of(const std::string& name, int local_rank, int devices);
-// As above, for this process. Uses CUDA, unless the name is "cpu"; fork no rank from this process
-// afterwards.
-c10::Device device_of(const std::string& name);
-// Throws kBadConfig if no rank can have a device of this name. Does not use CUDA.
-void check_device_name(const std::string& name);
+// The devices of ranks by name: "cpu"; "cuda", the CUDA device with the rank's number on its host;
+// "cuda:N"; or "auto", as "cuda" where that device exists, else the CPU.
+class DeviceSpec {
+ public:
+  // Throws kBadConfig for another name. Does not use CUDA.
+  DeviceSpec(const std::string& name);                             // NOLINT: names stand for it
+  DeviceSpec(const char* name) : DeviceSpec(std::string(name)) {}  // NOLINT: names stand for it
+
+  bool is_cpu() const { return kind_ == Kind::kCpu; }
+  // The name.
+  std::string text() const;
+  bool operator==(const DeviceSpec&) const = default;
+
+ private:
+  friend c10::Device device_of(const DeviceSpec& spec, int local_rank, int devices);
+  enum class Kind { kCpu, kCuda, kAuto };
+
+  Kind kind_ = Kind::kCpu;
+  std::optional<int> number_;  // The N of "cuda:N".
+};
+
+// Device of a rank. `devices` is the number of CUDA devices of the host. Throws kBadConfig for a
+// device that does not exist.
+c10::Device device_of(const DeviceSpec& spec, int local_rank, int devices);
+// As above, for this process. Uses CUDA, unless the device is the CPU; fork no rank from this
+// process afterwards.
+c10::Device device_of(const DeviceSpec& spec);
 
 }  // namespace weft::comm
 

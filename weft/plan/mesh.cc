@@ -4,6 +4,7 @@
 #include <array>
 #include <cmath>
 #include <limits>
+#include <utility>
 
 #include "weft/base/config.h"
 #include "weft/base/error.h"
@@ -14,6 +15,7 @@ namespace weft::plan {
 namespace {
 
 constexpr std::array kAxes = {"dp", "fsdp", "tp", "cp", "ep", "pp"};
+constexpr const char* kAuto = "auto";
 
 bool is_axis(std::string_view name) {
   return std::find(kAxes.begin(), kAxes.end(), name) != kAxes.end();
@@ -176,6 +178,20 @@ std::string to_text(const std::vector<Axis>& axes) {
     text += (text.empty() ? "" : ",") + axis.name + "=" + std::to_string(axis.size);
   return text;
 }
+
+MeshSpec::MeshSpec(const std::string& text)
+    : axes_(text == kAuto ? std::vector<Axis>() : parse_axes(text)) {}
+
+MeshSpec::MeshSpec(std::vector<Axis> axes) : axes_(std::move(axes)) {
+  WEFT_REQUIRE(!axes_.empty(), "a mesh needs at least one axis; write dp=2,tp=2");
+}
+
+const std::vector<Axis>& MeshSpec::axes() const {
+  WEFT_REQUIRE(!is_auto(), "the mesh \"auto\" has no axes until the run has chosen them");
+  return axes_;
+}
+
+std::string MeshSpec::text() const { return is_auto() ? kAuto : to_text(axes_); }
 
 int fixed_size(const std::vector<Axis>& axes) {
   const bool one_takes_the_rest =

@@ -61,6 +61,29 @@ std::string to_text(const std::vector<Axis>& axes);
 // it.
 int fixed_size(const std::vector<Axis>& axes);
 
+// The mesh of a run as a setting: axes, or "auto", for axes that the run chooses by measurement at
+// its start.
+//
+//   options.mesh = "fsdp=2,pp=2";
+class MeshSpec {
+ public:
+  // "auto", or as parse_axes(). Throws Error(kBadConfig).
+  MeshSpec(const std::string& text);                           // NOLINT: texts stand for it
+  MeshSpec(const char* text) : MeshSpec(std::string(text)) {}  // NOLINT: texts stand for it
+  // At least one axis. Throws Error(kInvalidArgument).
+  explicit MeshSpec(std::vector<Axis> axes);
+
+  bool is_auto() const { return axes_.empty(); }
+  // Throws Error(kInvalidArgument) if is_auto().
+  const std::vector<Axis>& axes() const;
+  // "auto" or "fsdp=2,pp=2".
+  std::string text() const;
+  bool operator==(const MeshSpec&) const = default;
+
+ private:
+  std::vector<Axis> axes_;  // Empty: "auto".
+};
+
 // The axes for another number of ranks: dp changes, then fsdp; the others stay, since a model is
 // cut for them. Throws Error(kBadConfig) if the others do not divide `world`.
 std::vector<Axis> refit(std::vector<Axis> axes, int world);

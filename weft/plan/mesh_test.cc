@@ -45,6 +45,19 @@ TEST(Mesh, TheAxesThatKeepTheirSizesTakeAMultipleOfSoManyRanks) {
   EXPECT_EQ(fixed("dp=2,tp=0"), 2);
 }
 
+TEST(MeshSpec, IsAxesOrAuto) {
+  const MeshSpec axes = "fsdp=2,pp=0", automatic = "auto";
+  EXPECT_EQ(axes.axes(), (std::vector<Axis>{{"fsdp", 2}, {"pp", 0}}));
+  EXPECT_EQ(axes.text(), "fsdp=2,pp=0");
+  EXPECT_EQ(axes, MeshSpec(parse_axes("fsdp=2,pp=0")));
+  EXPECT_TRUE(automatic.is_auto());
+  EXPECT_EQ(automatic.text(), "auto");
+  EXPECT_NE(automatic, axes);
+  EXPECT_THROW(automatic.axes(), Error);
+  for (const char* text : {"", "dp", "dp=x", "data=2", "auto,dp=2"})
+    EXPECT_THROW(MeshSpec{text}, Error) << text;
+}
+
 TEST(MeshLayout, PutsTheLastAxisOnNeighborsLikePyTorchsDeviceMesh) {
   const MeshLayout mesh(8, {{"pp", 2}, {"dp", 2}, {"tp", 2}});
   EXPECT_EQ(mesh.coordinate(6, "pp"), 1);

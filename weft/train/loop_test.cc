@@ -59,7 +59,7 @@ class Runs {
   End train(const std::string& name, double factor = 1) {
     options.name = name;
     const Config config = config_of(options);
-    const Mesh mesh(world_, plan::parse_axes(options.mesh));
+    const Mesh mesh(world_, options.mesh.axes());
     Loop loop(options, config, world_, /*copies=*/true);
     Task task(parallel::blocks_of(torch::nn::Linear(1, 1)),
               [factor](const at::Tensor& y, const at::Tensor&) { return factor * y.mean(); });

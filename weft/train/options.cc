@@ -12,8 +12,6 @@
 namespace weft::train {
 namespace {
 
-using internal::SettingsPass;
-
 // The keys of options_schema() that are not members of Options.
 Schema keys_of_weft_train() {
   return {
@@ -28,25 +26,7 @@ Schema keys_of_weft_train() {
       {"run.recipe", "", "Recipe that the run was started from; set by weft train."}};
 }
 
-class SchemaPass : public SettingsPass {
- public:
-  explicit SchemaPass(Schema& schema) : schema_(schema) {}
-
- private:
-  void visit(const Key& key, ConfigValue&) override { schema_.add(key); }
-  Schema& schema_;
-};
-
-class Reading : public SettingsPass {
- public:
-  explicit Reading(const Config& config) : config_(config) {}
-
- private:
-  void visit(const Key& key, ConfigValue& value) override { value = config_.get(key.name); }
-  const Config& config_;
-};
-
-class Writing : public SettingsPass {
+class Writing final : public internal::SettingsPass {
  public:
   explicit Writing(Config& config) : config_(config) {}
 
@@ -75,7 +55,7 @@ parallel::Plan default_plan() {
 
 Schema options_schema() {
   Schema schema;
-  SchemaPass pass(schema);
+  internal::SchemaPass pass(schema);
   Options defaults;
   each_setting(defaults, pass);
   return schema.add(keys_of_weft_train());
@@ -83,8 +63,9 @@ Schema options_schema() {
 
 Options options_of(const Config& config) {
   internal::check_optimizer_keys(config);
+  internal::check_device_key(config);
   Options options;
-  Reading pass(config);
+  internal::ReadingPass pass(config);
   each_setting(options, pass);
   return options;
 }

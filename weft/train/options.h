@@ -8,9 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "weft/comm/init.h"
 #include "weft/observe/progress_mode.h"
 #include "weft/optim/learning_rate.h"
 #include "weft/parallel/compose/plan.h"
+#include "weft/plan/mesh.h"
 #include "weft/strategy/strategy.h"
 
 namespace weft {
@@ -94,7 +96,8 @@ enum class OnResize { kKeepGlobalBatch, kScale };
 // stages, and gradients between hosts that travel during the next forward.
 parallel::Plan default_plan();
 
-// The defaults are those of a recipe.
+// The defaults are those of a recipe. The trainer warns of options that are set and have no effect
+// beside the others.
 struct Options {
   std::int64_t epochs = 5;
   std::int64_t max_steps = 0;  // Maximum number of steps. 0: all epochs.
@@ -109,7 +112,7 @@ struct Options {
   // Axes of the mesh, "dp=2,pp=2" (plan/mesh.h). An axis of size 0 takes all ranks that the others
   // leave. "auto": measures blocks and machines at the start, and sets axes, micro-batches,
   // schedule and recomputation (docs/planning.md).
-  std::string mesh = "dp=0";
+  plan::MeshSpec mesh = "dp=0";
   // True: measures as "auto" does, and predicts the time and the memory of a step under `mesh`.
   // Training ends before it starts if they do not fit. Without effect with "auto", which predicts.
   bool predict_plan = false;
@@ -119,7 +122,7 @@ struct Options {
   parallel::Plan plan = default_plan();
   // Where a rank computes: "cpu", "cuda", "cuda:N" or "auto", as train.device of a recipe. It sets
   // plan.device.
-  std::string device = "cpu";
+  comm::DeviceSpec device = "cpu";
   // How the replicas along dp work together. Other than "sync", they are workers with weights of
   // their own, which exchange these now and then in place of gradients (docs/strategies.md).
   strategy::Strategy strategy;

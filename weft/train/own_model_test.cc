@@ -156,6 +156,22 @@ class OwnModel : public testing::Test {
   TempDir folder_;
 };
 
+TEST_F(OwnModel, NamesOptionsThatHaveNoEffectOnce) {
+  auto with = options("run", "dp=0");
+  with.epochs = 1;
+  with.copy_steps = 5;
+  with.min_improvement = 0.5;
+  set_log_level(LogLevel::kWarn);
+  testing::internal::CaptureStderr();
+  train(2, with);
+  const std::string log = testing::internal::GetCapturedStderr();
+  for (const char* line : {"train.copy_steps (the program) has no effect: no launcher",
+                           "train.min_improvement (the program) has no effect: neither"}) {
+    EXPECT_THAT(log, HasSubstr(line));
+    EXPECT_EQ(log.find(line), log.rfind(line));
+  }
+}
+
 TEST_F(OwnModel, IsTrainedMeasuredAndSavedUnderItsOwnNames) {
   auto with = options("run", "dp=0");
   with.epochs = 40;
@@ -374,7 +390,7 @@ TEST_F(OwnModel, SaysInOneLineWhatIsWrong) {
   EXPECT_THAT(refused(2, options("run", "tp=2"), whole, Errc::kBadConfig),
               HasSubstr("divides layers, but this model has none"));
   EXPECT_THAT(refused(2, options("run", "dp=3"), whole, Errc::kBadConfig), HasSubstr("nearest"));
-  EXPECT_THAT(refused(2, options("run", "xp=2"), whole, Errc::kBadConfig), HasSubstr("xp"));
+  EXPECT_THAT(refusal([&] { options("run", "xp=2"); }, Errc::kBadConfig), HasSubstr("xp"));
   auto narrow = options("run", "dp=0");
   narrow.batch = 1;
   EXPECT_THAT(refused(2, narrow, whole, Errc::kBadConfig),

@@ -12,6 +12,7 @@
 #include "weft/strategy/strategy.h"
 #include "weft/train/internal/planned_model.h"
 #include "weft/train/internal/pretrained.h"
+#include "weft/train/internal/recipe_settings.h"
 #include "weft/train/recipe.h"
 
 namespace weft::train {
@@ -25,7 +26,7 @@ constexpr std::int64_t kUsualVocabulary = 50257;
               config.origin(key) + ": " + key + " = \"" + config.get_string(key) + "\": " + what);
 }
 
-plan::Model pretrained_model(const Config& config, const models::GptOptions& o) {
+plan::Model pretrained_model(const models::GptOptions& o, std::int64_t sequence) {
   const bool llama = o.positions == models::Positions::kRotary;
   plan::Model model = plan::default_model(llama ? "llama" : "gpt");
   model.layers = o.layers;
@@ -34,7 +35,7 @@ plan::Model pretrained_model(const Config& config, const models::GptOptions& o) 
   model.kv_heads = o.kv_heads;
   model.head_width = o.head_width;
   model.ffn = o.hidden;
-  model.sequence = config.get_int("model.sequence");
+  model.sequence = sequence;
   model.vocab = o.vocabulary;
   model.experts = o.experts;
   model.top_k = o.experts > 0 ? o.experts_top_k : 1;
@@ -45,28 +46,31 @@ plan::Model pretrained_model(const Config& config, const models::GptOptions& o) 
 }
 
 plan::Model text_model(const Config& config, std::int64_t vocabulary) {
-  if (const auto given = internal::pretrained(config))
-    return pretrained_model(config, given->options);
-  const bool llama = config.get_string("model.family") == "llama";
+  const internal::RecipeSettings settings = internal::recipe_settings_of(config);
+  const internal::ModelSettings& given = settings.model;
+  if (const auto pretrained = internal::pretrained(settings))
+    return pretrained_model(pretrained->options, given.sequence);
+  const bool llama = given.family == internal::Family::kLlama;
   plan::Model model = plan::default_model(llama ? "llama" : "gpt");
-  model.layers = config.get_int("model.layers");
-  model.hidden = config.get_int("model.width");
-  model.heads = config.get_int("model.heads");
-  model.kv_heads = config.get_int("model.kv_heads");
+  model.layers = given.layers;
+  model.hidden = given.width;
+  model.heads = given.heads;
+  model.kv_heads = given.kv_heads;
   model.head_width = 0;
   model.ffn = 0;
-  model.sequence = config.get_int("model.sequence");
+  model.sequence = given.sequence;
   model.vocab = internal::vocabulary_of(config, vocabulary);
-  model.experts = config.get_int("model.experts");
-  model.top_k = model.experts > 0 ? config.get_int("model.experts_top_k") : 1;
+  model.experts = given.experts;
+  model.top_k = model.experts > 0 ? given.experts_top_k : 1;
   model.expert_interval = 1;
   model.tied = !llama;
-  model.dropout = config.get_double("model.dropout") > 0;
+  model.dropout = given.dropout > 0;
   return model;
 }
 
 plan::Model image_model(const Config& config) {
-  const std::string& name = config.get_string("model.name");
+  const internal::ModelSettings given = internal::recipe_settings_of(config).model;
+  const std::string& name = given.name;
   if (name == "lstm" || name == "mlp" || name == "mixer")
     refuse(config, "model.name",
            "the planner does not describe this model; use gpt, vit, cnn or a "
@@ -76,14 +80,14 @@ plan::Model image_model(const Config& config) {
   model.channels = 1;
   model.classes = 10;
   if (name == "vit") {
-    model.layers = config.get_int("model.layers");
-    model.hidden = config.get_int("model.width");
-    model.heads = config.get_int("model.heads");
-    model.patch = config.get_int("model.patch");
+    model.layers = given.layers;
+    model.hidden = given.width;
+    model.heads = given.heads;
+    model.patch = given.patch;
     model.ffn = model.kv_heads = model.head_width = 0;
-    model.dropout = config.get_double("model.dropout") > 0;
+    model.dropout = given.dropout > 0;
   }
-  model.small_stem = config.get_string("model.stem") == "3x3";
+  model.small_stem = given.stem == "3x3";
   return model;
 }
 
@@ -143,9 +147,10 @@ namespace internal {
 
 // "bytes", "bpe:1024", or a file.
 std::int64_t vocabulary_of(const Config& config, std::int64_t given) {
-  const std::string& tokenizer = config.get_string("data.tokenizer");
   if (given > 0) return given;
-  if (const auto model = pretrained(config)) return model->options.vocabulary;
+  const RecipeSettings settings = recipe_settings_of(config);
+  const std::string& tokenizer = settings.data.tokenizer;
+  if (const auto model = pretrained(settings)) return model->options.vocabulary;
   if (tokenizer == "bytes") return kBytes;
   std::int64_t size = 0;
   if (tokenizer.rfind("bpe:", 0) == 0) {
@@ -193,12 +198,13 @@ plan::Rule planned_rule(const Config& config) {
 
 plan::Space space_of(const Config& config) {
   plan::Space space;
-  const std::string& name = config.get_string("model.name");
-  const bool gpt = name == "gpt";
-  space.tp = gpt || name == "vit";
+  const internal::RecipeSettings settings = internal::recipe_settings_of(config);
+  const internal::ModelSettings& model = settings.model;
+  const bool gpt = model.name == "gpt";
+  space.tp = gpt || model.name == "vit";
   space.cp = gpt;
-  const auto given = internal::pretrained(config);
-  space.ep = gpt && (given ? given->options.experts : config.get_int("model.experts")) > 0;
+  const auto given = internal::pretrained(settings);
+  space.ep = gpt && (given ? given->options.experts : model.experts) > 0;
   if (!gpt) space.recomputes = {plan::Recompute::kNone, plan::Recompute::kFull};
   space.sequence_parallel = {false};
   space.rules = {planned_rule(config)};

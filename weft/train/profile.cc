@@ -6,6 +6,7 @@
 #include "weft/train/internal/block_times.h"
 #include "weft/train/internal/machine_rates.h"
 #include "weft/train/internal/planned_model.h"
+#include "weft/train/internal/recipe_settings.h"
 #include "weft/train/internal/recipe_task.h"
 #include "weft/train/internal/text.h"
 #include "weft/train/planning.h"
@@ -14,10 +15,11 @@
 namespace weft::train {
 
 Task internal::text_profile_task(const Config& config, std::int64_t vocabulary) {
-  const std::int64_t length = config.get_int("model.sequence");
+  const RecipeSettings settings = recipe_settings_of(config);
+  const std::int64_t length = settings.model.sequence;
   Task task;
-  task.model = internal::text_blocks(config, vocabulary);
-  const bool apart = config.get_bool("data.pack_documents");
+  task.model = text_blocks(settings, vocabulary);
+  const bool apart = settings.data.pack_documents;
   task.train = {
       1 << 20, [=](const data::Share& share) {
         const auto rows = static_cast<std::int64_t>(share.indices.size());
@@ -36,6 +38,7 @@ plan::Cluster profile_machine(const Group& world) { return internal::measure_clu
 plan::Profile profile_recipe(const Config& config, const Group& world,
                              const ProfileOptions& options) {
   const bool text = is_text(config);
+  const internal::ModelSettings model = internal::recipe_settings_of(config).model;
   const Task task = text ? internal::text_profile_task(
                                config, internal::vocabulary_of(config, options.vocabulary))
                          : internal::image_task(config, TrainerOptions{})->make("");
@@ -44,8 +47,8 @@ plan::Profile profile_recipe(const Config& config, const Group& world,
   return internal::time_blocks(task, world,
                                {.batches = options.batches,
                                 .precision = training.plan.precision,
-                                .name = config.get_string("model.name"),
-                                .tokens = text ? config.get_int("model.sequence") : 0,
+                                .name = model.name,
+                                .tokens = text ? model.sequence : 0,
                                 .turn = turn.turn,
                                 .turns = turn.turns});
 }

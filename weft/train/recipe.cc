@@ -6,7 +6,6 @@
 
 #include "weft/base/error.h"
 #include "weft/base/text/words.h"
-#include "weft/comm/init.h"
 #include "weft/compress/spec.h"
 #include "weft/data/image_set.h"
 #include "weft/observe/run/run_folder.h"
@@ -15,6 +14,9 @@
 #include "weft/train/internal/optimizer_options.h"
 #include "weft/train/internal/plan_keys.h"
 #include "weft/train/internal/pretrained.h"
+#include "weft/train/internal/recipe_settings.h"
+#include "weft/train/internal/settings.h"
+#include "weft/train/options.h"
 
 namespace weft::train {
 namespace {
@@ -90,12 +92,7 @@ std::vector<std::string> recipes_in(const fs::path& folder) {
 // Rejects keys that the chosen model, data, optimizer or schedule does not use. Defaults pass.
 void refuse_misfits(const Config& config) {
   internal::refuse_unused_keys(config);
-  try {
-    comm::check_device_name(config.get_string("train.device"));
-  } catch (const Error& error) {
-    throw Error(Errc::kBadConfig,
-                "train.device (" + config.origin("train.device") + "): " + error.message());
-  }
+  internal::check_device_key(config);
   const std::string& model = config.get_string("model.name");
   if (model == "lstm" && config.get_string("train.precision") == "f16") {
     throw Error(
@@ -163,6 +160,14 @@ void refuse_other_model(const Config& run, const Config& now, const std::string&
 
 }  // namespace
 
+Schema recipe_schema() {
+  Schema schema;
+  internal::SchemaPass pass(schema);
+  internal::RecipeSettings defaults;
+  each_setting(defaults, pass);
+  return schema.add(options_schema());
+}
+
 std::string find_recipe(const std::string& recipe) {
   std::error_code ignored;
   const fs::path path(recipe);
@@ -206,61 +211,13 @@ void check_recipe(const Config& config) {
 
 void check_files(const Config& config) {
   std::error_code ignored;
-  if (!is_text(config)) {
-    return data::check_image_files(
-        {.name = config.get_string("data.name"), .dir = config.get_string("data.dir")});
-  }
-  const std::string& file = config.get_string("data.file");
+  const internal::RecipeSettings settings = internal::recipe_settings_of(config);
+  if (!is_text(config)) return data::check_image_files(internal::image_set_of(settings.data));
+  const std::string& file = settings.data.file;
   if (file.empty())
     throw Error(Errc::kBadConfig, "data.file is not set: name a text file, or a folder of them");
   if (!fs::exists(file, ignored))
-    throw Error(Errc::kBadConfig,
-                "data.file (" + config.origin("data.file") + "): there is no file " + file);
-}
-
-std::vector<std::string> idle_keys(const Config& config) {
-  struct Idle {
-    std::vector<const char*> keys;
-    bool is_idle;
-    const char* why;
-  };
-  const bool is_planned = config.get_string("parallel.plan") == "auto";
-  const auto is_one = [&](const char* axis) { return !is_planned && config.get_int(axis) == 1; };
-  const Idle all[] = {
-      {{"train.micro_shards"},
-       !config.get_bool("train.reproducible"),
-       "train.reproducible is false"},
-      {{"train.batch"}, config.get_int("train.batch_per_rank") > 0, "train.batch_per_rank is set"},
-      {{"train.peak_tflops"},
-       config.get_string("model.name") != "gpt",
-       "the FLOPs of a sample are known for gpt only"},
-      {{"optimizer.decay_vectors"},
-       config.get_double("optimizer.weight_decay") == 0 && config.get_double("optimizer.l1") == 0,
-       "neither optimizer.weight_decay nor optimizer.l1 is set"},
-      {{"train.recompute", "parallel.micro_batches", "parallel.cuts", "parallel.zero_stage",
-        "parallel.schedule"},
-       is_planned,
-       "parallel.plan = \"auto\" chooses it"},
-      {{"parallel.zero_stage"}, is_one("parallel.fsdp"), "parallel.fsdp is 1"},
-      {{"parallel.schedule"}, is_one("parallel.pp"), "parallel.pp is 1"},
-      {{"parallel.context"}, is_one("parallel.cp"), "parallel.cp is 1"},
-      {{"train.best_metric", "train.best_is", "train.min_improvement"},
-       !config.get_bool("train.keep_best") && config.get_int("train.patience") == 0,
-       "neither train.keep_best nor train.patience is set"},
-      {{"model.experts_top_k", "model.experts_capacity", "model.experts_balance"},
-       config.get_int("model.experts") == 0,
-       "model.experts is 0"}};
-  std::vector<std::string> lines;
-  for (const auto& row : config.describe()) {
-    if (row.value == row.fallback) continue;
-    for (const Idle& one : all) {
-      const bool is_named =
-          std::ranges::any_of(one.keys, [&](const std::string& key) { return key == row.key; });
-      if (one.is_idle && is_named)
-        lines.push_back(row.key + " (" + row.origin + ") has no effect: " + one.why);
-    }
-  }
-  return lines;
+    throw Error(Errc::kBadConfig, settings.where("data.file") + ": there is no file " + file);
 }
 
 std::optional<Config> load_recipe_of_run(const std::string& recipe,

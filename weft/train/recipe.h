@@ -31,7 +31,8 @@ void check_recipe(const Config& config);
 void check_files(const Config& config);
 
 // Lines for warnings: keys that differ from their defaults and have no effect beside the others,
-// such as parallel.zero_stage without parallel.fsdp.
+// such as parallel.zero_stage without parallel.fsdp. `config`: of a recipe, or config_of() of a
+// program's options.
 std::vector<std::string> idle_keys(const Config& config);
 
 // Loads a recipe, then applies assignments ("train.epochs=2"). Errors are Error(kBadConfig), naming

@@ -26,6 +26,7 @@
 #include "weft/observe/position/position.h"
 #include "weft/observe/run/metric_names.h"
 #include "weft/train/internal/block_times.h"
+#include "weft/train/internal/key_uses.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/loop.h"
 #include "weft/train/internal/machine_rates.h"
@@ -90,7 +91,7 @@ std::unique_ptr<internal::RecipeTask> checked_recipe(const Config& config, const
 // All that belongs to one incarnation of the group.
 struct Session {
   Session(const Options& options, const Config& config, const Group& world, bool copies)
-      : mesh(world, plan::parse_axes(options.mesh)), loop(options, config, world, copies) {}
+      : mesh(world, options.mesh.axes()), loop(options, config, world, copies) {}
 
   const Mesh mesh;
   internal::Loop loop;  // before the learner: its trace must outlive the learner's thread
@@ -104,18 +105,17 @@ rank_link::UsableRanks usable_ranks(const internal::RunPlan& plan) {
   const Options& options = plan.options();
   const bool grows = options.batch_per_rank > 0 || options.on_resize == OnResize::kScale;
   const auto most = std::min<std::int64_t>(options.batch, std::numeric_limits<int>::max());
-  return {.multiple = plan::fixed_size(plan::parse_axes(options.mesh)),
+  return {.multiple = plan::fixed_size(options.mesh.axes()),
           .shards = options.plan.micro_shards,
           .replicas = grows ? 0 : static_cast<int>(most)};
 }
 
 // The mesh for the number of ranks with which a job begins that may have another number later.
-std::string fitted(const std::string& mesh, int ranks) {
-  const auto axes = plan::parse_axes(mesh);
+plan::MeshSpec fitted(const plan::MeshSpec& mesh, int ranks) {
   int product = 1;
-  for (const plan::Axis& axis : axes) product *= axis.size;  // 0: an axis takes the rest
-  if (axes.empty()) return mesh;
-  return product == 0 || product == ranks ? mesh : plan::to_text(plan::refit(axes, ranks));
+  for (const plan::Axis& axis : mesh.axes()) product *= axis.size;  // 0: an axis takes the rest
+  const bool fits = product == 0 || product == ranks;
+  return fits ? mesh : plan::MeshSpec(plan::refit(mesh.axes(), ranks));
 }
 
 }  // namespace
@@ -127,6 +127,7 @@ class Trainer::Impl {
         task_(std::move(task)),
         recovery_(std::move(world), usable_ranks(plan_)) {
     check_task(*task_);
+    name_idle_options();
     begin();
   }
 
@@ -134,6 +135,7 @@ class Trainer::Impl {
       : plan_(of_recipe(config, options), completed(config), /*is_recipe=*/true),
         recipe_options_(options),
         recovery_(std::move(world), usable_ranks(plan_)) {
+    name_idle_options();
     begin();
   }
 
@@ -172,6 +174,7 @@ class Trainer::Impl {
   const Group& world() const { return recovery_.world(); }
 
  private:
+  void name_idle_options() const;
   void begin();
   void begin_run();
   std::string begun_run() const;
@@ -232,6 +235,15 @@ void Trainer::Impl::give_up(const std::exception& error) noexcept {
     }
   } catch (const std::exception&) {  // if the abort fails, the peers run into their deadlines
   }
+}
+
+// In warnings of rank 0. weft train names the other keys of a recipe before it starts ranks.
+void Trainer::Impl::name_idle_options() const {
+  if (recovery_.is_newcomer() || world().rank() != 0) return;
+  if (task_) {
+    for (const std::string& line : internal::idle_options(options())) log_warn(line);
+  }
+  if (const auto line = internal::idle_copies(plan_.config(), recovery_.is_on())) log_warn(*line);
 }
 
 void Trainer::Impl::begin() {
@@ -414,7 +426,7 @@ void Trainer::Impl::make_again(const elastic::Brought& brought) {
   Options options = this->options();
   options.resume = true;
   options.name = run_name_;
-  options.mesh = plan::to_text(plan::refit(plan::parse_axes(options.mesh), world().size()));
+  options.mesh = plan::MeshSpec(plan::refit(options.mesh.axes(), world().size()));
   elastic::use_newest_state(
       world(), brought, [&](std::optional<elastic::Recovered> state, const std::string& missing) {
         if (!state && world().rank() == 0) {
@@ -425,7 +437,7 @@ void Trainer::Impl::make_again(const elastic::Brought& brought) {
         std::optional<internal::Saved> saved;
         if (state) {
           saved.emplace(std::move(state->reader));
-          const plan::MeshLayout mesh(world().size(), plan::parse_axes(options.mesh));
+          const plan::MeshLayout mesh(world().size(), options.mesh.axes());
           options = internal::resized(std::move(options), saved->batch(), internal::replicas(mesh),
                                       world().size());
         }

@@ -239,7 +239,7 @@ bool AutoPlanner::can_run(const PlannedLayout& planned) const {
   try {
     Options tried = options_;
     set_plan(tried, planned.keys);
-    const plan::MeshLayout mesh(planned.ranks, plan::parse_axes(tried.mesh));
+    const plan::MeshLayout mesh(planned.ranks, tried.mesh.axes());
     tried.plan.batch = tried.batch;
     parallel::check_plan(tried.plan, shape_, mesh);
     plan_batches(tried, replicas(mesh), samples_);
@@ -289,7 +289,7 @@ std::optional<PlannedLayout> AutoPlanner::by_speed(plan::Job job,
 }
 
 PlannedLayout AutoPlanner::predict(const Options& options, int ranks) const {
-  const plan::MeshLayout mesh(ranks, plan::parse_axes(options.mesh));
+  const plan::MeshLayout mesh(ranks, options.mesh.axes());
   plan::Job job = job_;
   plan::Layout& l = job.layout;
   l.dp = mesh.size("dp"), l.fsdp = mesh.size("fsdp"), l.tp = mesh.size("tp");

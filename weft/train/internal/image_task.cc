@@ -8,19 +8,16 @@
 #include "weft/data/image_set.h"
 #include "weft/models/loss.h"
 #include "weft/models/registry.h"
+#include "weft/train/internal/recipe_settings.h"
 #include "weft/train/internal/recipe_task.h"
+#include "weft/train/options.h"
 
 namespace weft::train::internal {
 namespace {
 
-data::SetOptions set_options(const Config& config) {
-  return {config.get_string("data.name"), config.get_string("data.dir"),
-          static_cast<std::uint64_t>(config.get_int("data.seed"))};
-}
-
 // Options for training. Evaluation turns crop and flip off. Both normalize by the mean and standard
 // deviation of the training images. A channel that has one value everywhere becomes 0.
-data::AugmentOptions augment_options(const Config& config, const data::ImageSet& train) {
+data::AugmentOptions augment_options(const DataSettings& settings, const data::ImageSet& train) {
   auto stats = data::channel_stats(train);
   if (std::count(stats.std.begin(), stats.std.end(), 0.f) == std::ssize(stats.std))
     throw Error(Errc::kBadConfig,
@@ -28,29 +25,28 @@ data::AugmentOptions augment_options(const Config& config, const data::ImageSet&
                 "such images apart");
   std::replace(stats.std.begin(), stats.std.end(), 0.f, 1.f);
   data::AugmentOptions options;
-  options.crop_padding = static_cast<int>(config.get_int("data.crop_padding"));
-  options.flip = config.get_bool("data.flip");
+  options.crop_padding = settings.crop_padding;
+  options.flip = settings.flip;
   options.mean = stats.mean;
   options.std = stats.std;
-  options.seed = static_cast<std::uint64_t>(config.get_int("train.seed"));
   return options;
 }
 
-models::ModelOptions model_options(const Config& config, const data::ImageSet& train) {
+models::ModelOptions model_options(const ModelSettings& settings, const data::ImageSet& train) {
   models::ModelOptions options;
-  options.name = config.get_string("model.name");
+  options.name = settings.name;
   options.in_channels = train.channels;
   options.image_size = train.height;
   options.image_width = train.width;
   options.num_classes = train.num_classes;
-  options.hidden = config.get_ints("model.hidden");
-  options.stem = config.get_string("model.stem");
-  options.patch = config.get_int("model.patch");
-  options.layers = config.get_int("model.layers");
-  options.width = config.get_int("model.width");
-  options.heads = config.get_int("model.heads");
-  options.pool = config.get_string("model.pool");
-  options.dropout = config.get_double("model.dropout");
+  options.hidden = settings.hidden;
+  options.stem = settings.stem;
+  options.patch = settings.patch;
+  options.layers = settings.layers;
+  options.width = settings.width;
+  options.heads = settings.heads;
+  options.pool = settings.pool;
+  options.dropout = settings.dropout;
   return options;
 }
 
@@ -67,26 +63,30 @@ void require_alike(const data::ImageSet& train, const data::ImageSet& test) {
 class ImageTask final : public RecipeTask {
  public:
   ImageTask(const Config& config, const TrainerOptions& options)
-      : config_(config), train_(options.train_images), test_(options.test_images) {
+      : settings_(recipe_settings_of(config)),
+        seed_(options_of(config).plan.seed),
+        train_(options.train_images),
+        test_(options.test_images) {
     if (!train_)
       train_ = std::make_shared<const data::ImageSet>(
-          data::load_images(set_options(config_), data::Part::kTrain));
+          data::load_images(image_set_of(settings_.data), data::Part::kTrain));
     if (!test_)
       test_ = std::make_shared<const data::ImageSet>(
-          data::load_images(set_options(config_), data::Part::kTest));
+          data::load_images(image_set_of(settings_.data), data::Part::kTest));
     require_alike(*train_, *test_);
-    model_ = models::image_blocks(model_options(config_, *train_));
+    model_ = models::image_blocks(model_options(settings_.model, *train_));
   }
 
   parallel::BlockModel outline() const override { return model_; }
 
   Task make(const std::string&) override {
-    const models::LossOptions loss{models::parse_loss(config_.get_string("train.loss")),
-                                   config_.get_double("train.label_smoothing")};
+    const models::LossOptions loss{models::parse_loss(settings_.loss.name),
+                                   settings_.loss.label_smoothing};
     Task task(model_, [loss](const at::Tensor& output, const at::Tensor& target) {
       return models::loss(output, target, loss);
     });
-    auto augment = augment_options(config_, *train_);
+    auto augment = augment_options(settings_.data, *train_);
+    augment.seed = seed_;
     task.train = data::image_source(train_, data::Augment(augment));
     augment.crop_padding = 0;
     augment.flip = false;
@@ -103,7 +103,8 @@ class ImageTask final : public RecipeTask {
   }
 
  private:
-  const Config config_;
+  const RecipeSettings settings_;
+  const std::uint64_t seed_;
   std::shared_ptr<const data::ImageSet> train_, test_;
   parallel::BlockModel model_;
 };

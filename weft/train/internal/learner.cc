@@ -150,16 +150,16 @@ void require_finite(const checkpoint::Slices& weights, const Group& world) {
 }
 
 void check_device_options(const Options& options) {
-  comm::check_device_name(options.device);
-  if (options.device == "cpu") return;
+  if (options.device.is_cpu()) return;
   const auto refuse = [&](bool found, const std::string& what) {
     if (found) {
-      throw Error(Errc::kBadConfig, "train.device = \"" + options.device + "\" does not support " +
-                                        what + "; leave it out, or use train.device = \"cpu\"");
+      throw Error(Errc::kBadConfig, "train.device = \"" + options.device.text() +
+                                        "\" does not support " + what +
+                                        "; leave it out, or use train.device = \"cpu\"");
     }
   };
   refuse(options.strategy.name != "sync" || options.strategy.backup > 0, "strategies");
-  refuse(options.mesh == "auto", "parallel.plan = \"auto\"");
+  refuse(options.mesh.is_auto(), "parallel.plan = \"auto\"");
   refuse(options.verify_steps > 0, "train.verify_steps");
 }
 
@@ -183,7 +183,7 @@ void check_learner(const parallel::BlockModel& model, const Options& options, co
   plan.batch *= plan.accumulate;
   check_device_options(options);
   // "auto" may give the other ranks a device.
-  if (options.device != "cpu") plan.device = at::Device(at::kCUDA, 0);
+  if (!options.device.is_cpu()) plan.device = at::Device(at::kCUDA, 0);
   parallel::check_plan(plan, parallel::shape_of(model), mesh.layout());
   plan_batches(options, replicas(mesh.layout()), samples);
   if (options.batch_schedule == BatchSchedule::kNoise && options.verify_steps > 0) {

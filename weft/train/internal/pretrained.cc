@@ -73,27 +73,26 @@ void check_pretrained(const Config& config) {
   }
 }
 
-std::optional<models::HuggingFaceConfig> pretrained(const Config& config) {
-  const std::string& text = config.get_string("model.config");
-  if (text.empty()) return std::nullopt;
-  auto found = models::parse_huggingface_config(text, "model.config");
+std::optional<models::HuggingFaceConfig> pretrained(const RecipeSettings& settings) {
+  if (settings.model.config.empty()) return std::nullopt;
+  auto found = models::parse_huggingface_config(settings.model.config, "model.config");
   models::GptOptions& options = found.options;
-  options.dropout = config.get_double("model.dropout");
-  if (const auto length = config.get_int("model.sequence"); length > options.sequence_length) {
-    throw Error(Errc::kBadConfig, where(config, "model.sequence") + " = " + std::to_string(length) +
-                                      " is longer than the " +
+  options.dropout = settings.model.dropout;
+  if (const auto length = settings.model.sequence; length > options.sequence_length) {
+    throw Error(Errc::kBadConfig, settings.where("model.sequence") + " = " +
+                                      std::to_string(length) + " is longer than the " +
                                       std::to_string(options.sequence_length) +
                                       " positions of the model in model.from");
   }
   return found;
 }
 
-std::unique_ptr<checkpoint::SliceSource> pretrained_weights(const Config& config) {
-  const std::string& folder = config.get_string("model.from");
+std::unique_ptr<checkpoint::SliceSource> pretrained_weights(const RecipeSettings& settings) {
+  const std::string& folder = settings.model.from;
   std::unique_ptr<checkpoint::SliceSource> source;
   in_folder(folder, [&] {
-    source =
-        models::huggingface_source(pretrained(config)->options, models::huggingface_files(folder));
+    source = models::huggingface_source(pretrained(settings)->options,
+                                        models::huggingface_files(folder));
   });
   return source;
 }

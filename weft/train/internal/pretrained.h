@@ -9,6 +9,7 @@
 #include "weft/base/config.h"
 #include "weft/checkpoint/slice.h"
 #include "weft/models/huggingface.h"
+#include "weft/train/internal/recipe_settings.h"
 
 namespace weft::train::internal {
 
@@ -28,10 +29,10 @@ void check_pretrained(const Config& config);
 // Options of the model of model.config, with the recipe's dropout. nullopt: the recipe's own keys
 // describe the model. Throws Error(kBadConfig) where model.sequence is longer than the model's
 // positions.
-std::optional<models::HuggingFaceConfig> pretrained(const Config& config);
+std::optional<models::HuggingFaceConfig> pretrained(const RecipeSettings& settings);
 
 // The weights of model.from. Each rank reads the bytes of its own slices. Throws as
 // huggingface_files() and huggingface_source().
-std::unique_ptr<checkpoint::SliceSource> pretrained_weights(const Config& config);
+std::unique_ptr<checkpoint::SliceSource> pretrained_weights(const RecipeSettings& settings);
 
 }  // namespace weft::train::internal

@@ -39,7 +39,7 @@ class Prober {
  public:
   Prober(const Task& task, const Options& options, const Group& world)
       : world_(world),
-        mesh_(world, plan::parse_axes(options.mesh)),
+        mesh_(world, options.mesh.axes()),
         learner_(task, options, mesh_, nullptr, nullptr) {}
 
   void step() {

@@ -13,6 +13,7 @@
 #include "weft/parallel/mesh/mesh.h"
 #include "weft/rank_link/spare.h"
 #include "weft/train/internal/learner.h"
+#include "weft/train/internal/recipe_settings.h"
 #include "weft/train/internal/recipe_task.h"
 #include "weft/train/recipe.h"
 #include "weft/train/trainer.h"
@@ -67,8 +68,7 @@ void attempt(const Work& work) noexcept {
 }
 
 void load_images(const Config& config, TrainerOptions& options) {
-  const data::SetOptions set{config.get_string("data.name"), config.get_string("data.dir"),
-                             static_cast<std::uint64_t>(config.get_int("data.seed"))};
+  const auto set = internal::image_set_of(internal::recipe_settings_of(config).data);
   const auto load = [&](data::Part part) {
     return std::make_shared<const data::ImageSet>(data::load_images(set, part));
   };

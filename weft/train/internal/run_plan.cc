@@ -46,7 +46,7 @@ double percent(double predicted, double measured) {
 }  // namespace
 
 RunPlan::Mode RunPlan::mode_of(const Options& options) {
-  if (options.mesh == "auto") return Mode::kAuto;
+  if (options.mesh.is_auto()) return Mode::kAuto;
   return options.predict_plan ? Mode::kPredict : Mode::kNone;
 }
 

@@ -1,6 +1,7 @@
 #include "weft/train/internal/settings.h"
 
 #include "weft/base/error.h"
+#include "weft/comm/init.h"
 #include "weft/schedule/pipeline/pipeline.h"
 #include "weft/train/internal/limits.h"
 #include "weft/train/internal/optimizer_options.h"
@@ -26,6 +27,11 @@ std::vector<std::string> strategies() {
   return {strategy::names().begin(), strategy::names().end()};
 }
 
+// Those whose workers have weights of their own.
+std::vector<std::string> worker_strategies() {
+  return {strategy::names().begin() + 1, strategy::names().end()};
+}
+
 constexpr const char *kAutoMesh = "auto", *kPredictPlan = "predict";
 
 // Options::mesh and predict_plan as a recipe has them.
@@ -40,39 +46,38 @@ struct MeshKeys {
 };
 
 MeshKeys mesh_keys_of(const Options& options) {
-  const std::string& mesh = options.mesh;
   MeshKeys keys;
-  if (mesh == kAutoMesh) {
+  if (options.mesh.is_auto()) {
     keys.plan = kAutoMesh;
     return keys;
   }
   if (options.predict_plan) keys.plan = kPredictPlan;
   const auto axes = keys.axes();
-  for (const auto& [name, size] : plan::parse_axes(mesh)) {
+  for (const auto& [name, size] : options.mesh.axes()) {
     const auto axis = std::find_if(axes.begin(), axes.end(), [&, &wanted = name](const auto& one) {
       return one.first == wanted;
     });
     if (axis == axes.end())
-      throw Error(Errc::kBadConfig, "mesh \"" + mesh + "\": the axis " + name +
+      throw Error(Errc::kBadConfig, "mesh \"" + options.mesh.text() + "\": the axis " + name +
                                         " is not one of dp, fsdp, tp, pp, cp and ep");
     *axis->second = size;
   }
   return keys;
 }
 
-std::string mesh_of(MeshKeys keys) {
+plan::MeshSpec mesh_of(MeshKeys keys) {
   if (keys.plan == kAutoMesh) return kAutoMesh;
-  std::string text;
+  std::vector<plan::Axis> axes;
   for (const auto& [name, size] : keys.axes()) {
-    if (*size != 1 || name == "dp")
-      text += (text.empty() ? "" : ",") + name + "=" + std::to_string(*size);
+    if (*size != 1 || name == "dp") axes.push_back({name, static_cast<int>(*size)});
   }
-  return text;
+  return plan::MeshSpec(axes);
 }
 
 void batch_settings(Options& o, SettingsPass& pass) {
   auto seed = static_cast<std::int64_t>(o.plan.seed);
   bool reproducible = o.plan.micro_shards > 0;
+  std::string device = o.device.text();
   int shards = reproducible ? o.plan.micro_shards : 4;
   pass("data.prefetch", o.prefetch, "Batches that a background thread prepares ahead. 0: none.",
        between(0, 64));
@@ -84,7 +89,7 @@ void batch_settings(Options& o, SettingsPass& pass) {
        between(0, kMaxSamples));
   pass("train.max_steps", o.max_steps, "Stop after this many steps. 0: after train.epochs.",
        at_least(0));
-  pass("train.device", o.device,
+  pass("train.device", device,
        "Where a rank computes: cpu; cuda (the device with its number on the host); cuda:0, … (one "
        "device for all ranks); or auto (a device of its own where there is one, else the CPU). "
        "Devices are supported with dp alone (docs/gpus.md).");
@@ -114,6 +119,7 @@ void batch_settings(Options& o, SettingsPass& pass) {
        "and a multiple of the replicas.",
        between(1, 1024));
   o.plan.seed = static_cast<std::uint64_t>(seed);
+  o.device = device;
   o.plan.micro_shards = reproducible ? shards : 0;
 }
 
@@ -184,9 +190,8 @@ void fault_settings(Options& o, SettingsPass& pass) {
               "gradient "
               "noise scale grows (docs/optimizers.md).",
               {"constant", "noise"});
-  pass("train.max_batch", o.max_batch,
-       "Most samples of a step with train.batch_schedule = \"noise\". 0: eight batches.",
-       between(0, kMaxSamples));
+  pass("train.max_batch", o.max_batch, "Most samples of a step. 0: eight batches.",
+       between(0, kMaxSamples), {"train.batch_schedule", {"noise"}});
   pass("train.verify_steps", o.verify_steps,
        "Steps between verifications, in which each replica computes the gradients of another one's "
        "batch again, to find a processor that computes wrongly. 0: none.",
@@ -208,32 +213,32 @@ void optimizer_settings(Options& o, SettingsPass& pass) {
        one_of({"sgd", "rmsprop", "adagrad", "adam", "adamw", "lion", "lars", "lamb", "adafactor",
                "muon"}));
   pass("optimizer.lr", optimizer.lr, "Learning rate.", at_least(0));
-  pass("optimizer.momentum", optimizer.momentum,
-       "Momentum (sgd, rmsprop, lars, muon). The reference of muon has 0.95.", between(0, 1));
-  pass("optimizer.nesterov", optimizer.nesterov,
-       "Nesterov momentum (sgd, lars). muon always has it.");
+  pass("optimizer.momentum", optimizer.momentum, "Momentum. The reference of muon has 0.95.",
+       between(0, 1), for_optimizers({"sgd", "rmsprop", "lars", "muon"}));
+  pass("optimizer.nesterov", optimizer.nesterov, "Nesterov momentum. muon always has it.", {},
+       for_optimizers({"sgd", "lars"}));
   pass("optimizer.trust", optimizer.trust,
-       "Learning rate of a tensor over the ratio of its norm and its gradient's norm (lars).",
-       at_least(0));
+       "Learning rate of a tensor over the ratio of its norm and its gradient's norm.", at_least(0),
+       for_optimizers({"lars"}));
   pass("optimizer.update_clip", optimizer.update_clip,
-       "Largest root mean square of a tensor's update (adafactor).", at_least(0.001));
+       "Largest root mean square of a tensor's update.", at_least(0.001),
+       for_optimizers({"adafactor"}));
   pass("optimizer.adam_lr", optimizer.adam_lr,
-       "Learning rate of AdamW over optimizer.lr, for tensors that are not made orthogonal (muon).",
-       at_least(0));
-  pass("optimizer.alpha", optimizer.alpha, "Decay of the squares (rmsprop).", between(0, 1));
+       "Learning rate of AdamW over optimizer.lr, for tensors that are not made orthogonal.",
+       at_least(0), for_optimizers({"muon"}));
+  pass("optimizer.alpha", optimizer.alpha, "Decay of the squares.", between(0, 1),
+       for_optimizers({"rmsprop"}));
   pass("optimizer.betas", optimizer.betas,
-       "Decay of the averages (adam, adamw, lion, lamb, muon). The paper of lion has 0.9 and 0.99, "
-       "the reference of muon 0.9 and 0.95.",
-       at_least_0_below_1());
-  pass("optimizer.eps", optimizer.eps,
-       "Term in the denominator (rmsprop, adagrad, adam, adamw, lamb, muon). The paper of lamb has "
-       "1e-6.",
-       at_least(0));
+       "Decay of the averages. The paper of lion has 0.9 and 0.99, the reference of muon 0.9 "
+       "and 0.95.",
+       at_least_0_below_1(), for_optimizers({"adam", "adamw", "lion", "lamb", "muon"}));
+  pass("optimizer.eps", optimizer.eps, "Term in the denominator. The paper of lamb has 1e-6.",
+       at_least(0), for_optimizers({"rmsprop", "adagrad", "adam", "adamw", "lamb", "muon"}));
   pass("optimizer.weight_decay", optimizer.weight_decay,
        "Weight decay (L2 penalty); decoupled for adamw, lion, lamb, adafactor and muon.",
        at_least(0));
-  pass("optimizer.l1", optimizer.l1, "L1 penalty (sgd, rmsprop, adagrad, adam, adamw, lion).",
-       at_least(0));
+  pass("optimizer.l1", optimizer.l1, "L1 penalty.", at_least(0),
+       for_optimizers({"sgd", "rmsprop", "adagrad", "adam", "adamw", "lion"}));
   pass("optimizer.decay_vectors", o.plan.decay_vectors,
        "Apply weight decay and L1 to biases and normalization layers, too.");
   pass("optimizer.max_grad_norm", optimizer.max_grad_norm,
@@ -246,10 +251,12 @@ void rate_settings(Options& o, SettingsPass& pass) {
               "Learning-rate schedule: constant, step or cosine.", {"constant", "step", "cosine"});
   pass("schedule.warmup_epochs", o.schedule.warmup, "Epochs of linear warm-up.", at_least(0));
   pass("schedule.period_epochs", o.schedule.period,
-       "Epochs between drops (step), or until the minimum (cosine). 0: all epochs.", at_least(0));
-  pass("schedule.gamma", o.schedule.gamma, "Factor of the learning rate at each drop (step).",
-       between(0, 1));
-  pass("schedule.minimum", o.schedule.minimum, "Learning rate at the end (cosine).", at_least(0));
+       "Epochs between drops (step), or until the minimum (cosine). 0: all epochs.", at_least(0),
+       for_schedules({"step", "cosine"}));
+  pass("schedule.gamma", o.schedule.gamma, "Factor of the learning rate at each drop.",
+       between(0, 1), for_schedules({"step"}));
+  pass("schedule.minimum", o.schedule.minimum, "Learning rate at the end.", at_least(0),
+       for_schedules({"cosine"}));
   pass("schedule.reference_batch", o.reference_batch,
        "Global batch size that optimizer.lr is meant for; the rate is scaled linearly to the real "
        "one. 0: no scaling.",
@@ -265,47 +272,51 @@ void strategy_settings(strategy::Strategy& o, SettingsPass& pass) {
   pass("strategy.period", o.period,
        "Optimizer steps between two exchanges. 0: 16 for local_sgd and slow_momentum, 100 for "
        "diloco, 8 for easgd and easgd_async, else 1.",
-       at_least(0));
+       at_least(0), for_strategies(worker_strategies()));
   pass("strategy.sync_steps", o.sync_steps,
-       "Steps at the start with an exchange after each one (post-local SGD).", at_least(0));
+       "Steps at the start with an exchange after each one (post-local SGD).", at_least(0),
+       for_strategies(worker_strategies()));
   pass("strategy.adapt_steps", o.adapt_steps,
        "Steps between changes of the period, which falls with the loss (AdaComm). 0: it stays.",
-       at_least(0));
+       at_least(0), for_strategies(worker_strategies()));
   pass("strategy.lr", o.lr,
        "Learning rate of the exchange (slow_momentum, diloco, downpour, and gossip with a codec). "
-       "Below 0: 0.7 for diloco, by codec for gossip, else 1.");
+       "Below 0: 0.7 for diloco, by codec for gossip, else 1.",
+       {}, for_strategies({"slow_momentum", "diloco", "downpour", "gossip"}));
   pass("strategy.momentum", o.momentum,
-       "Momentum of the exchange (slow_momentum, diloco). Below 0: 0.5 for slow_momentum, 0.9 for "
-       "diloco.");
+       "Momentum of the exchange. Below 0: 0.5 for slow_momentum, 0.9 for diloco.", {},
+       for_strategies({"slow_momentum", "diloco"}));
   pass("strategy.fragments", o.fragments,
-       "Fragments of the weights that are exchanged one after the other over the period (diloco).",
-       between(1, 10000));
+       "Fragments of the weights that are exchanged one after the other over the period.",
+       between(1, 10000), for_strategies({"diloco"}));
   pass("strategy.beta", o.beta,
-       "Share of the way that the center moves to the mean of the workers (easgd, easgd_async).",
-       between(0, 1));
+       "Share of the way that the center moves to the mean of the workers.", between(0, 1),
+       for_strategies({"easgd", "easgd_async"}));
   pass("strategy.graph", o.graph,
-       "Who averages with whom (gossip, ad_psgd): ring, grid, exponential, one_peer_exponential or "
-       "random_matching (docs/algorithms.md).");
+       "Who averages with whom: ring, grid, exponential, one_peer_exponential or "
+       "random_matching (docs/algorithms.md).",
+       {}, for_strategies({"gossip", "ad_psgd"}));
   pass("strategy.staleness", o.staleness,
-       "A worker waits until the slowest one is at most so many exchanges behind (downpour, "
-       "easgd_async). Below 0: nobody waits.");
+       "A worker waits until the slowest one is at most so many exchanges behind. Below 0: "
+       "nobody waits.",
+       {}, for_strategies({"downpour", "easgd_async"}));
   pass("strategy.delay_compensation", o.delay_compensation,
-       "Factor of the correction of gradients of older weights, DC-ASGD (downpour). 0: none.",
-       at_least(0));
+       "Factor of the correction of gradients of older weights, DC-ASGD. 0: none.", at_least(0),
+       for_strategies({"downpour"}));
   pass("strategy.backup", o.backup,
-       "Backup workers (sync): number of gradients that a step leaves out, the last ones.",
-       between(0, kMaxInt));
+       "Backup workers: number of gradients that a step leaves out, the last ones.",
+       between(0, kMaxInt), for_strategies({"sync"}));
   pass("strategy.codec", o.codec,
        "Compression of what the workers exchange: none, bf16, int8:64, topk:0.01, … "
-       "(docs/compression.md)");
+       "(docs/compression.md).",
+       {}, for_strategies(worker_strategies()));
 }
 
-void parallel_settings(Options& o, SettingsPass& pass) {
+void mesh_settings(Options& o, SettingsPass& pass) {
   MeshKeys mesh = mesh_keys_of(o);
-  std::string schedule = schedule::pipeline::to_string(o.plan.schedule);
-  double bucket_mb = static_cast<double>(o.plan.data_parallel.bucket_bytes) / (1 << 20);
   pass("model.sync_batch_norm", o.plan.sync_batch_norm,
-       "Compute batch norm statistics over the batches of all replicas (synchronized batch norm).");
+       "Compute batch norm statistics over the batches of all replicas (synchronized batch norm).",
+       {}, for_resnets());
   pass("parallel.plan", mesh.plan,
        "manual: the keys as they are set. auto: measure machines and model at the start, and "
        "choose axes, micro-batches, schedule and recomputation. predict: the keys as they are set, "
@@ -323,19 +334,26 @@ void parallel_settings(Options& o, SettingsPass& pass) {
        "Fully sharded data parallelism: replicas that also divide parameters, gradients and "
        "optimizer state.",
        between(1, kMaxInt));
-  pass("parallel.tp", mesh.tp,
-       "Tensor parallelism: ranks that divide each layer (gpt, vit, mixer).", between(1, kMaxInt));
+  pass("parallel.tp", mesh.tp, "Tensor parallelism: ranks that divide each layer.",
+       between(1, kMaxInt), for_models({"gpt", "vit", "mixer"}));
   pass("parallel.pp", mesh.pp, "Pipeline parallelism: stages, each with its own blocks.",
        between(1, kMaxInt));
-  pass("parallel.cp", mesh.cp, "Context parallelism: ranks that divide each sequence (gpt).",
-       between(1, kMaxInt));
-  pass("parallel.ep", mesh.ep, "Expert parallelism: replicas that divide the experts (gpt).",
-       between(1, kMaxInt));
+  pass("parallel.cp", mesh.cp, "Context parallelism: ranks that divide each sequence.",
+       between(1, kMaxInt), for_models({"gpt"}));
+  pass("parallel.ep", mesh.ep, "Expert parallelism: replicas that divide the experts.",
+       between(1, kMaxInt), for_models({"gpt"}));
+  o.mesh = mesh_of(mesh);
+  o.predict_plan = mesh.plan == kPredictPlan;
+}
+
+void parallel_settings(Options& o, SettingsPass& pass) {
+  std::string schedule = schedule::pipeline::to_string(o.plan.schedule);
+  double bucket_mb = static_cast<double>(o.plan.data_parallel.bucket_bytes) / (1 << 20);
   pass.choice(
       "parallel.context", o.plan.context,
       "Attention over cp: ring (keys and values travel around the ranks) or heads (each rank "
       "takes some heads).",
-      {"ring", "heads"});
+      {"ring", "heads"}, for_models({"gpt"}));
   pass("parallel.zero_stage", o.plan.zero_stage,
        "ZeRO stage of fsdp: 1 shards the optimizer state, 2 gradients too, 3 parameters too.",
        between(1, 3));
@@ -349,7 +367,7 @@ void parallel_settings(Options& o, SettingsPass& pass) {
        between(1, kMaxInt));
   pass("parallel.codec", o.plan.codec,
        "Gradient compression between replicas: none, bf16, int8:64, topk:0.01, powersgd:4, auto, … "
-       "(docs/compression.md)");
+       "(docs/compression.md).");
   pass.choice(
       "parallel.reduce", o.plan.adasum,
       "Combination of gradients over dp: average, or adasum, which adds what differs and averages "
@@ -361,13 +379,20 @@ void parallel_settings(Options& o, SettingsPass& pass) {
        between(0, 4096));
   pass("parallel.overlap_forward", o.plan.data_parallel.overlap_forward,
        "Overlap the gradient exchange between hosts with the next forward (dp).");
-  o.mesh = mesh_of(mesh);
-  o.predict_plan = mesh.plan == kPredictPlan;
   o.plan.schedule = schedule::pipeline::parse_algorithm(schedule);
   o.plan.data_parallel.bucket_bytes = static_cast<std::size_t>(bucket_mb * (1 << 20));
 }
 
 }  // namespace
+
+void check_device_key(const Config& config) {
+  try {
+    static_cast<void>(comm::DeviceSpec(config.get_string("train.device")));
+  } catch (const Error& error) {
+    throw Error(Errc::kBadConfig,
+                "train.device (" + config.origin("train.device") + "): " + error.message());
+  }
+}
 
 void each_setting(Options& options, SettingsPass& pass) {
   batch_settings(options, pass);
@@ -376,6 +401,7 @@ void each_setting(Options& options, SettingsPass& pass) {
   optimizer_settings(options, pass);
   rate_settings(options, pass);
   strategy_settings(options.strategy, pass);
+  mesh_settings(options, pass);
   parallel_settings(options, pass);
   pass("run.dir", options.dir, "Folder that contains the run folders.");
   pass("run.name", options.name, "Name of the run folder. Empty: date and recipe.");

@@ -1,6 +1,8 @@
-// The settings of Options as one table: a key of a recipe with its help and limits, beside the
-// member that has its value and its default. The schema, options_of() and config_of() are passes
-// over the table (settings.cc).
+// Settings as tables: a key of a recipe with its help, its limits and what uses it, beside the
+// member that has its value and its default. settings.cc has the table of Options,
+// recipe_settings.cc the one of a recipe's model and data. The schema, reading and writing are
+// passes over these tables. The checks for unused keys (key_uses.h) and the page of keys
+// (docs/recipe-keys.md) take all that they need from the schema.
 #pragma once
 
 #include <algorithm>
@@ -16,6 +18,24 @@
 
 namespace weft::train::internal {
 
+inline UsedBy for_models(std::vector<std::string> names) {
+  return {"model.name", std::move(names)};
+}
+inline UsedBy for_data(std::vector<std::string> names) { return {"data.name", std::move(names)}; }
+inline UsedBy for_optimizers(std::vector<std::string> names) {
+  return {"optimizer.name", std::move(names)};
+}
+inline UsedBy for_strategies(std::vector<std::string> names) {
+  return {"strategy.name", std::move(names)};
+}
+inline UsedBy for_schedules(std::vector<std::string> names) {
+  return {"schedule.name", std::move(names)};
+}
+// The models with batch norms.
+inline UsedBy for_resnets() {
+  return for_models({"resnet18", "resnet34", "resnet50", "resnet101", "resnet152"});
+}
+
 class SettingsPass {
  public:
   SettingsPass() = default;
@@ -25,16 +45,18 @@ class SettingsPass {
 
   // A truth value, a number, a text, or a list of numbers.
   template <class T>
-  void operator()(const char* key, T& member, const char* help, Limits limits = {}) {
+  void operator()(const char* key, T& member, const char* help, Limits limits = {},
+                  UsedBy used_by = {}) {
     ConfigValue value = value_of(member);
-    visit({key, value, help, std::move(limits)}, value);
+    visit({key, value, help, std::move(limits), std::move(used_by)}, value);
     set(member, value);
   }
   // An enumeration or a truth value, by the names of its values in their order.
   template <class T>
-  void choice(const char* key, T& member, const char* help, std::vector<std::string> names) {
+  void choice(const char* key, T& member, const char* help, std::vector<std::string> names,
+              UsedBy used_by = {}) {
     ConfigValue value = names.at(static_cast<std::size_t>(member));
-    visit({key, value, help, one_of(names)}, value);
+    visit({key, value, help, one_of(names), std::move(used_by)}, value);
     const auto at = std::find(names.begin(), names.end(), std::get<std::string>(value));
     member = static_cast<T>(at - names.begin());
   }
@@ -68,7 +90,30 @@ class SettingsPass {
   }
 };
 
-// Calls `pass` for each setting, in the order in which they are shown.
+// Adds the keys to a schema.
+class SchemaPass final : public SettingsPass {
+ public:
+  explicit SchemaPass(Schema& schema) : schema_(schema) {}
+
+ private:
+  void visit(const Key& key, ConfigValue&) override { schema_.add(key); }
+  Schema& schema_;
+};
+
+// Gives the members the values of a configuration.
+class ReadingPass final : public SettingsPass {
+ public:
+  explicit ReadingPass(const Config& config) : config_(config) {}
+
+ private:
+  void visit(const Key& key, ConfigValue& value) override { value = config_.get(key.name); }
+  const Config& config_;
+};
+
+// Throws Error(kBadConfig), saying where it was set, for a train.device that is no device.
+void check_device_key(const Config& config);
+
+// Calls `pass` for each setting of a run, in the order in which they are shown.
 void each_setting(Options& options, SettingsPass& pass);
 
 }  // namespace weft::train::internal

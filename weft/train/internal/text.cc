@@ -20,28 +20,29 @@ namespace text = data::text;
 
 }  // namespace
 
-models::GptOptions gpt_options(const Config& config, std::int64_t vocabulary) {
-  if (const auto given = pretrained(config)) {
+models::GptOptions gpt_options(const RecipeSettings& settings, std::int64_t vocabulary) {
+  if (const auto given = pretrained(settings)) {
     if (vocabulary > given->options.vocabulary) {
-      throw Error(Errc::kBadConfig, "data.tokenizer (" + config.origin("data.tokenizer") +
-                                        ") has " + std::to_string(vocabulary) +
+      throw Error(Errc::kBadConfig, settings.where("data.tokenizer") + " has " +
+                                        std::to_string(vocabulary) +
                                         " tokens, the model in model.from " +
                                         std::to_string(given->options.vocabulary));
     }
     return given->options;
   }
+  const ModelSettings& model = settings.model;
   models::GptOptions options;
   options.vocabulary = vocabulary;
-  options.layers = config.get_int("model.layers");
-  options.width = config.get_int("model.width");
-  options.heads = config.get_int("model.heads");
-  options.kv_heads = config.get_int("model.kv_heads");
-  options.sequence_length = config.get_int("model.sequence");
-  options.dropout = config.get_double("model.dropout");
-  options.experts = config.get_int("model.experts");
-  options.experts_top_k = config.get_int("model.experts_top_k");
-  options.experts_capacity = config.get_double("model.experts_capacity");
-  options.experts_balance = config.get_double("model.experts_balance");
+  options.layers = model.layers;
+  options.width = model.width;
+  options.heads = model.heads;
+  options.kv_heads = model.kv_heads;
+  options.sequence_length = model.sequence;
+  options.dropout = model.dropout;
+  options.experts = model.experts;
+  options.experts_top_k = model.experts_top_k;
+  options.experts_capacity = model.experts_capacity;
+  options.experts_balance = model.experts_balance;
   if (options.experts > 0 && options.experts_top_k > options.experts) {
     throw Error(Errc::kBadConfig, "model.experts_top_k = " + std::to_string(options.experts_top_k) +
                                       " is more than the " + std::to_string(options.experts) +
@@ -53,24 +54,24 @@ models::GptOptions gpt_options(const Config& config, std::int64_t vocabulary) {
                     std::to_string(options.heads) + " heads; use " +
                     std::to_string((options.width / options.heads + 1) * options.heads));
   }
-  return config.get_string("model.family") == "llama" ? models::like_llama(options) : options;
+  return model.family == Family::kLlama ? models::like_llama(options) : options;
 }
 
-models::LstmOptions lstm_options(const Config& config, std::int64_t vocabulary) {
+models::LstmOptions lstm_options(const ModelSettings& settings, std::int64_t vocabulary) {
   models::LstmOptions options;
   options.vocabulary = vocabulary;
-  options.layers = config.get_int("model.layers");
-  options.width = options.hidden = config.get_int("model.width");
-  options.dropout = config.get_double("model.dropout");
-  options.tied = config.get_bool("model.tied");
+  options.layers = settings.layers;
+  options.width = options.hidden = settings.width;
+  options.dropout = settings.dropout;
+  options.tied = settings.tied;
   return options;
 }
 
-parallel::BlockModel text_blocks(const Config& config, std::int64_t vocabulary,
+parallel::BlockModel text_blocks(const RecipeSettings& settings, std::int64_t vocabulary,
                                  double targets_per_sample) {
-  if (config.get_string("model.name") == "lstm")
-    return models::lstm_blocks(lstm_options(config, vocabulary));
-  models::GptOptions options = gpt_options(config, vocabulary);
+  if (settings.model.name == "lstm")
+    return models::lstm_blocks(lstm_options(settings.model, vocabulary));
+  models::GptOptions options = gpt_options(settings, vocabulary);
   options.targets_per_sample = targets_per_sample;
   return models::gpt_blocks(options);
 }
@@ -92,8 +93,8 @@ double gpt_flops_per_token(models::GptOptions o) {
   return 6 * weights + 12 * layers * queries * static_cast<double>(o.sequence_length);
 }
 
-std::string tokenizer_text(const Config& config, const std::vector<std::string>& files) {
-  const std::string& name = config.get_string("data.tokenizer");
+std::string tokenizer_text(const RecipeSettings& settings, const std::vector<std::string>& files) {
+  const std::string& name = settings.data.tokenizer;
   if (name == "bytes") return "";
   if (name.rfind("bpe:", 0) != 0) {
     if (std::filesystem::is_regular_file(name)) {
@@ -102,7 +103,7 @@ std::string tokenizer_text(const Config& config, const std::vector<std::string>&
       return json;
     }
     throw Error(Errc::kBadConfig,
-                "data.tokenizer (" + config.origin("data.tokenizer") + ") = \"" + name +
+                settings.where("data.tokenizer") + " = \"" + name +
                     "\": there is no such file; use bytes, bpe:N, or the path of a tokenizer.json");
   }
   std::int64_t size = 0;

@@ -1,4 +1,4 @@
-// Shared by training on text and text generation: creates model and tokenizer from a configuration,
+// Shared by training on text and text generation: creates model and tokenizer from a recipe,
 // and loads parameters from a checkpoint.
 #pragma once
 
@@ -6,22 +6,22 @@
 #include <string>
 #include <vector>
 
-#include "weft/base/config.h"
 #include "weft/checkpoint/reader.h"
 #include "weft/data/text/tokenizer.h"
 #include "weft/models/gpt.h"
 #include "weft/models/lstm.h"
 #include "weft/parallel/compose/model.h"
+#include "weft/train/internal/recipe_settings.h"
 
 namespace weft::train::internal {
 
 // The sizes of the recipe, or those of model.from, whose vocabulary may be larger than that of the
 // tokenizer. Throws Error(kBadConfig), which names the keys of the recipe, for invalid sizes.
-models::GptOptions gpt_options(const Config& config, std::int64_t vocabulary);
-models::LstmOptions lstm_options(const Config& config, std::int64_t vocabulary);
+models::GptOptions gpt_options(const RecipeSettings& settings, std::int64_t vocabulary);
+models::LstmOptions lstm_options(const ModelSettings& settings, std::int64_t vocabulary);
 
 // The same model as a list of blocks.
-parallel::BlockModel text_blocks(const Config& config, std::int64_t vocabulary,
+parallel::BlockModel text_blocks(const RecipeSettings& settings, std::int64_t vocabulary,
                                  double targets_per_sample = 0);
 
 // FLOPs of one token in forward and backward of a GPT: 6 N + 12 L H Q T (Chowdhery et al., "PaLM:
@@ -33,7 +33,7 @@ double gpt_flops_per_token(models::GptOptions options);
 
 // The contents of a tokenizer.json for data.tokenizer: read from the file, or trained on `files`
 // for "bpe:4096"; empty for "bytes". Throws Error(kBadConfig).
-std::string tokenizer_text(const Config& config, const std::vector<std::string>& files);
+std::string tokenizer_text(const RecipeSettings& settings, const std::vector<std::string>& files);
 // Creates the tokenizer from these contents.
 std::unique_ptr<data::text::Tokenizer> make_tokenizer(const std::string& json);
 // The token that ends a document: <|endoftext|>, else </s>, else <|end_of_text|>, else "".

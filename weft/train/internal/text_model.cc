@@ -84,8 +84,9 @@ TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp
   WEFT_REQUIRE(fs::exists(folder + "/config.toml"),
                folder + " is no run folder: it has no config.toml");
   const Config config = Config::load(folder + "/config.toml", recipe_schema());
+  const RecipeSettings settings = recipe_settings_of(config);
   WEFT_REQUIRE(is_text(config), folder + " is not a run of a text recipe (its data.name is \"" +
-                                    config.get_string("data.name") + "\")");
+                                    settings.data.name + "\")");
   const std::string newest = checkpoint::newest_complete(
       folder + "/ckpt",
       folder +
@@ -98,17 +99,17 @@ TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp
   source.tokenizer = make_tokenizer(source.json);
   const checkpoint::Reader saved(newest);
   if (const std::int64_t vocabulary = source.tokenizer->vocab_size();
-      config.get_string("model.name") == "lstm") {
+      settings.model.name == "lstm") {
     WEFT_REQUIRE(
         tp.size() == 1,
         folder + " is a run of an LSTM, whose layers are not split over ranks: start one process");
-    models::Lstm lstm(lstm_options(config, vocabulary));
+    models::Lstm lstm(lstm_options(settings.model, vocabulary));
     load_parameters(*lstm, {}, saved);
     lstm->eval();
     source.reader = make_reader(lstm);
     source.module = lstm.ptr();
   } else {
-    models::Gpt gpt(gpt_options(config, vocabulary), tp);
+    models::Gpt gpt(gpt_options(settings, vocabulary), tp);
     load_parameters(*gpt, tp, saved);
     take_gpt(source, gpt);
   }
@@ -117,7 +118,7 @@ TextModel load_run(const std::string& folder, const parallel::TensorParallel& tp
     source.ends.push_back(*end);
     source.start = *end;
   }
-  if (const auto given = pretrained(config)) {
+  if (const auto given = pretrained(settings)) {
     take_begin(source);
     if (given->begin) source.start = *given->begin;
     for (const std::int64_t end : given->ends) {

@@ -16,9 +16,11 @@
 #include "weft/data/text/windows.h"
 #include "weft/parallel/tensor/vocabulary.h"
 #include "weft/train/internal/pretrained.h"
+#include "weft/train/internal/recipe_settings.h"
 #include "weft/train/internal/recipe_task.h"
 #include "weft/train/internal/text.h"
 #include "weft/train/internal/text_files.h"
+#include "weft/train/options.h"
 
 namespace weft::train::internal {
 namespace {
@@ -92,19 +94,21 @@ std::vector<Metric> metrics_of(std::int64_t vocabulary) {
 class TextTask final : public RecipeTask {
  public:
   TextTask(const Config& config, const Group& world, Begin begin)
-      : config_(config), world_(world), begin_(begin) {
-    model_ = text_blocks(config_, kAnyVocabulary);
-    if (starts_from_weights() && begin_ == Begin::kNew) pretrained_weights(config_);
+      : settings_(recipe_settings_of(config)),
+        seed_(options_of(config).plan.seed),
+        world_(world),
+        begin_(begin) {
+    model_ = text_blocks(settings_, kAnyVocabulary);
+    if (starts_from_weights() && begin_ == Begin::kNew) pretrained_weights(settings_);
     if (world_.rank() != 0) return;
-    files_ = text_files(config_.get_string("data.file"));
+    files_ = text_files(settings_.data.file);
     if (begin_ != Begin::kNew) return;
-    json_ = tokenizer_text(config_, files_);
-    if (!config_.get_bool("data.pack_documents") || !end_token(*make_tokenizer(json_)).empty())
-      return;
+    json_ = tokenizer_text(settings_, files_);
+    if (!settings_.data.pack_documents || !end_token(*make_tokenizer(json_)).empty()) return;
     throw Error(Errc::kBadConfig,
                 "data.pack_documents needs a tokenizer with an end token, <|endoftext|> or </s>; "
                 "data.tokenizer = \"" +
-                    config_.get_string("data.tokenizer") + "\" has none");
+                    settings_.data.tokenizer + "\" has none");
   }
 
   parallel::BlockModel outline() const override { return model_; }
@@ -112,28 +116,28 @@ class TextTask final : public RecipeTask {
 
   std::vector<LogField> about() const override { return {{"vocabulary", vocabulary_}}; }
   Throughput throughput() const override {
-    return {"tokens/s", static_cast<double>(config_.get_int("model.sequence"))};
+    return {"tokens/s", static_cast<double>(settings_.model.sequence)};
   }
   std::vector<LogField> epoch_fields(const Evaluation& evaluation,
                                      double samples_per_s) const override {
     std::vector<LogField> fields;
     if (evaluation.samples > 0)
       fields.emplace_back("perplexity", std::round(std::exp(evaluation.loss) * 100) / 100);
-    fields.emplace_back(
-        "tokens_per_s",
-        std::round(samples_per_s * static_cast<double>(config_.get_int("model.sequence"))));
+    fields.emplace_back("tokens_per_s",
+                        std::round(samples_per_s * static_cast<double>(settings_.model.sequence)));
     return fields;
   }
 
  private:
-  bool starts_from_weights() const { return !config_.get_string("model.from").empty(); }
+  bool starts_from_weights() const { return !settings_.model.from.empty(); }
   // Tokenizes the text and returns the path of tokens.bin. Rank 0 only.
   std::string write_tokens(const std::string& folder);
   void replace_tokens(const std::string& tokens, const std::string& made) const;
   std::shared_ptr<const text::PackedRows> packed(const text::TokenFile& file,
                                                  const data::Range& range, const char* what) const;
 
-  const Config config_;
+  const RecipeSettings settings_;
+  const std::uint64_t seed_;
   const Group world_;
   const Begin begin_;
   parallel::BlockModel model_;
@@ -175,7 +179,7 @@ void TextTask::replace_tokens(const std::string& tokens, const std::string& made
   if (before && !before->is_same(now)) {
     std::filesystem::remove(made);
     throw Error(Errc::kBadConfig,
-                "data.file = \"" + config_.get_string("data.file") +
+                "data.file = \"" + settings_.data.file +
                     "\" has another text than the run began with: " + std::to_string(now.size()) +
                     " tokens, and " + std::to_string(before->size()) +
                     " before; give it the same files, or begin a new run");
@@ -186,7 +190,7 @@ void TextTask::replace_tokens(const std::string& tokens, const std::string& made
 std::shared_ptr<const text::PackedRows> TextTask::packed(const text::TokenFile& file,
                                                          const data::Range& range,
                                                          const char* what) const {
-  const auto length = config_.get_int("model.sequence");
+  const auto length = settings_.model.sequence;
   auto rows = std::make_shared<const text::PackedRows>(
       file, text::PackOptions{.length = length, .range = range});
   const text::PackStats& stats = rows->stats();
@@ -206,34 +210,34 @@ Task TextTask::make(const std::string& folder) {
   std::optional<text::TokenFile> mapped;
   comm::together(world_, [&] { mapped.emplace(text::TokenFile::open(tokens)); });
   const text::TokenFile& file = *mapped;
-  const auto length = config_.get_int("model.sequence");
-  const auto split = held_out(file, config_.get_double("data.validation"), length);
+  const auto length = settings_.model.sequence;
+  const auto split = held_out(file, settings_.data.validation, length);
   if (!folder.empty())
     log_info("tokens", {{"training", split.train.size()}, {"validation", split.validation.size()}});
-  const bool packs = config_.get_bool("data.pack_documents");
+  const bool packs = settings_.data.pack_documents;
   const auto packed_rows = packs ? packed(file, split.train, "packed for training") : nullptr;
   Task task;
   // A mean over the targets of a part of a batch would depend on how the batch is divided.
-  task.model = text_blocks(config_, vocabulary_, packs ? packed_rows->stats().used_per_row() : 0);
+  task.model = text_blocks(settings_, vocabulary_, packs ? packed_rows->stats().used_per_row() : 0);
   std::int64_t columns = vocabulary_;  // of the logits
-  if (config_.get_string("model.name") == "gpt") {
-    models::GptOptions options = gpt_options(config_, vocabulary_);
+  if (settings_.model.name == "gpt") {
+    models::GptOptions options = gpt_options(settings_, vocabulary_);
     columns = options.vocabulary;
     options.sequence_length = length;
     task.flops_per_sample = gpt_flops_per_token(options) * static_cast<double>(length);
   }
   task.metrics = metrics_of(columns);
-  if (starts_from_weights()) task.start = [config = config_] { return pretrained_weights(config); };
+  if (starts_from_weights())
+    task.start = [settings = settings_] { return pretrained_weights(settings); };
   if (packs) {
     task.train = rows_of(packed_rows, true);
     task.test = rows_of(packed(file, split.validation, "packed for validation"), true);
     return task;
   }
-  const auto seed = static_cast<std::uint64_t>(config_.get_int("train.seed"));
   const text::WindowOptions shifted{.length = length,
                                     .range = split.train,
                                     .start = text::WindowOptions::Start::kShifted,
-                                    .seed = seed};
+                                    .seed = seed_};
   task.train = rows_of(std::make_shared<const text::Windows>(file, shifted), false);
   task.test = rows_of(std::make_shared<const text::Windows>(
                           file, text::WindowOptions{.length = length, .range = split.validation}),
