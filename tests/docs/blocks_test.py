@@ -16,11 +16,17 @@ import tempfile
 import blocks
 from commands import ROOT, Checker, Failure, call
 
+sys.path.append(str(ROOT / "tests"))
+import images  # noqa: E402
+
 
 def scratch(weft, settings):
-    """A folder to run blocks in, with the recipes. Each `weft train` in it takes these settings."""
+    """A folder to run blocks in, with the recipes and a few images. Each `weft train` in it takes
+    these settings."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="weft_blocks_"))
     (folder / "bin").mkdir()
+    (folder / "images").mkdir()
+    images.write(folder / "images", 640, 64)
     for name in ("recipes", "examples"):
         (folder / name).symlink_to(ROOT / name)
     sets = " ".join("--set " + shlex.quote(setting) for setting in settings)
@@ -119,7 +125,7 @@ def arguments():
 
 def main():
     options = arguments()
-    parts, counts, failures = Parts(options), {}, []
+    parts, counts, failures, done = Parts(options), {}, [], set()
     for block in blocks.all_blocks():
         part = "skipped" if block.skip else parts.of(block)
         chosen = part == options.part and options.only in block.name
@@ -128,7 +134,9 @@ def main():
         try:
             if part is None:
                 raise Failure(f'no test for "{block.language}": see tests/docs/README.md')
-            if chosen:
+            same = (block.language, block.text, str(block.options))  # a block of another page
+            if chosen and same not in done:
+                done.add(same)
                 getattr(parts, part)(block)
         except (Failure, subprocess.TimeoutExpired) as error:
             failures.append(f"{block.place()}: {error}")

@@ -53,7 +53,7 @@ def is_weft(word):
 
 class Checker:
     def __init__(self, weft):
-        self.weft, self.helps = weft, {}
+        self.weft, self.helps, self.recipes = weft, {}, set()
 
     def help(self, *commands):
         if commands not in self.helps:
@@ -138,4 +138,7 @@ class Checker:
         if not names:
             raise Failure("weft train without a recipe")
         sets = [part for before, word in pairs if before == "--set" for part in ("--set", word)]
-        call([self.weft, "train", RECIPES.get(names[0], names[0]), *sets, "--dry-run"])
+        recipe = (RECIPES.get(names[0], names[0]), *sets)
+        if recipe not in self.recipes:
+            call([self.weft, "train", *recipe, "--dry-run"])
+            self.recipes.add(recipe)

@@ -34,18 +34,18 @@ def step_of(test, job):
 
 class Together(recovery_test.RecoveryRuns):
     def test_all_ranks_killed_at_once_start_again_and_end_with_the_same_weights(self):
-        settings = ("train.max_steps=600", "train.checkpoint_steps=50")
-        _, wanted = self.run_of(2, *settings)
+        settings = ("train.max_steps=300", "train.checkpoint_steps=25")
+        wanted = self.undisturbed(2, *settings)
 
         def kill_all(job):
-            job.wait_for_steps(200)
+            job.wait_for_steps(100)
             kill_at_once(job.ranks())
 
-        result, got = self.run_of(2, *settings, during=kill_all)
+        result, got = self.run_of(2, *settings, during=kill_all, env=harness.SLEEPS)
         self.assertEqual(result.code, 0, result.err)
         self.assertIn("all ranks are lost: starting them again, from the newest", result.err)
         step = int(re.search(r"resuming step=(\d+)", result.err)[1])
-        self.assertGreaterEqual(step, 150)
+        self.assertGreaterEqual(step, 75)
         self.assertEqual(got, wanted)
 
 
@@ -55,12 +55,14 @@ class Holders(harness.FaultTest):
     def loses(self, *ranks):
         job = self.weft(
             "run", "-n", 4, "--max-replacements", 4, "sh", "-c",
-            f"export WEFT_HOST_ID=host$RANK; exec {resize_test.COUNTING} 40 4"
+            f"export WEFT_HOST_ID=host$RANK; exec {resize_test.COUNTING} {harness.ENDLESS} 4"
         )
         saved = self.folder / "runs/run/ckpt"
         job.wait_for(lambda: saved.exists() and list(saved.glob("step-*")), "a checkpoint")
         pids = job.ranks()
         kill_at_once([pids[rank] for rank in ranks])
+        job.wait_for(lambda: "training goes on step=" in job.err(), "a recovery", 60)
+        (self.folder / "enough").touch()
         result = self.ends(job, 0, within=90)
         self.assertIn("every sample was used once in each epoch, ", result.out)
         self.assertEqual(result.err.count("a new process replaces it"), len(ranks), result.err)
@@ -115,7 +117,7 @@ class FullDisk(harness.FaultTest):
         self.addCleanup(ctypes.CDLL(None).umount2, str(runs).encode(), detach)
         job = self.weft(
             "train", self.folder, *flags, *FOREVER, "--set", "train.checkpoint_steps=20", "--set",
-            "train.checkpoint_minutes=0", "--set", "train.log_every=20"
+            "train.checkpoint_minutes=0", "--set", "train.log_every=20", env=harness.SLEEPS
         )
         saved = runs / "run/ckpt"
         job.wait_for(lambda: saved.exists() and list(saved.glob("step-*")), "a checkpoint")
@@ -175,7 +177,7 @@ class Interrupted(harness.FaultTest):
         shutil.rmtree(self.folder / "runs", ignore_errors=True)
         job = self.weft(
             "train", self.folder, "-n", 2, "--max-replacements", 1, *FOREVER, "--set",
-            "train.checkpoint_steps=5"
+            "train.checkpoint_steps=5", env=harness.SLEEPS
         )
         saved = self.folder / "runs/run/ckpt"
         job.wait_for(lambda: saved.exists() and list(saved.glob("step-*")), "a checkpoint")

@@ -8,14 +8,16 @@ import harness
 
 JOB = (
     "-n", 2, "--set", "train.max_steps=150", "--set", "train.log_every=20", "--set",
-    "train.eval_every=0", "--set", "model.hidden=[512,256]"
+    "train.eval_every=0", "--set", "model.hidden=[512,256]", "--set", "train.batch=16"
 )
+# A step lasts long enough for a fault, and rank 0 sleeps in it.
+SLEEPS = {"WEFT_SLOW_RANK": "0:6"}
 
 
 class Chaos(harness.FaultTest):
     def chaos(self, *options, job=JOB, fail="", seconds=100):
         """The result, and the report; None without one."""
-        env = {"WEFT_FAIL": fail} if fail else {}
+        env = SLEEPS | ({"WEFT_FAIL": fail} if fail else {})
         run = self.weft(
             "chaos", "--seed", 7, "-o", self.folder / "chaos", *options, "--", "train",
             self.folder, *job, env=env
@@ -78,7 +80,8 @@ class Chaos(harness.FaultTest):
     def test_a_fault_that_does_not_happen_is_exit_code_3(self):
         self.fails(
             "it did not reach its victim: the job did not reach the place recovery.regrouped",
-            "--count", 0, "--fail", "recovery.regrouped:rank=1", code=3
+            "--count", 0, "--fail", "recovery.regrouped:rank=1", code=3,
+            job=(*JOB, "--set", "train.max_steps=30")
         )
 
     def test_a_failpoint_in_a_recovery_is_survived_slow(self):
@@ -171,7 +174,7 @@ class Chaos(harness.FaultTest):
     def test_options_of_the_launcher_reach_the_job(self):
         run = self.weft(
             "chaos", "--count", 1, "-o", self.folder / "chaos", "--", "train", self.folder, *JOB,
-            "--on-hang", "replace", "--grace", 7, "--spares", 1
+            "--on-hang", "replace", "--grace", 7, "--spares", 1, env=SLEEPS
         )
         words = "--max-replacements 1 --spares 1 --on-hang replace --grace 7"
         run.wait_for(

@@ -14,7 +14,8 @@ class CheckpointFolder(harness.FaultTest):
     def train_with(self, obstacle):
         """Puts an obstacle in place of the folder of the checkpoints, while the job runs."""
         job = self.train(
-            2, "train.max_steps=400", "train.checkpoint_steps=100", "train.checkpoint_minutes=0"
+            2, "train.max_steps=100", "train.checkpoint_steps=25", "train.checkpoint_minutes=0",
+            env=harness.SLEEPS
         )
         job.wait_for_steps(1)
         if self.ckpt.exists():
@@ -28,7 +29,7 @@ class CheckpointFolder(harness.FaultTest):
             job, 2, ["not saved", "training goes on, and older checkpoints are untouched"],
             within=30,
             last="weft: ranks 0 and 1 failed: exit code 2: InvalidArgument: checkpoint: the "
-            "checkpoint of step 400 is not saved: rank 0: cannot make the folder"
+            "checkpoint of step 100 is not saved: rank 0: cannot make the folder"
         )
         # Refused at once, and nothing is lost.
         again = self.weft("train", self.folder, "-n", 2, "--resume")
@@ -49,7 +50,7 @@ class CheckpointFolder(harness.FaultTest):
         job.wait_for(lambda: "not saved" in job.err(), "a failed checkpoint")
         os.unlink(self.ckpt)
         self.ends(job, 0, ["training goes on"], within=30)
-        self.assertIn("step-00000400", os.listdir(self.ckpt))
+        self.assertIn("step-00000100", os.listdir(self.ckpt))
 
 
 if __name__ == "__main__":

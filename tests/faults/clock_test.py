@@ -3,7 +3,6 @@ added. No wait and no decision depends on it (wall_clock.cc)."""
 
 import os
 import signal
-import unittest.mock
 
 import harness
 import nodes_test
@@ -61,8 +60,7 @@ class JumpsOfNodes(nodes_test.Nodes):
         clocks, jobs = [], []
         for number in range(3):
             clocks.append(WallClock(self.folder / f"clock{number}"))
-            with unittest.mock.patch.dict(os.environ, clocks[-1].environment):
-                jobs.append(self.node("--nnodes", "1:3"))
+            jobs.append(self.node("--nnodes", "1:3", env=clocks[-1].environment))
         self.wait_for_steps(20, jobs[0])
         for clock, hours in zip(clocks, (1, -1, 0)):
             clock.jump(hours * HOUR)

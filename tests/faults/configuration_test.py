@@ -23,10 +23,11 @@ class Configuration(harness.FaultTest):
         )
 
     def test_an_unknown_key_in_the_file_names_file_and_line(self):
+        lines = harness.RECIPE.count("\n")
         (self.folder / "recipe.toml").write_text(harness.RECIPE + '[comm]\ntransprot = "tcp"\n')
         self.refused(
             self.train(2),
-            "recipe.toml:16: unknown key comm.transprot; did you mean comm.transport?",
+            f"recipe.toml:{lines + 2}: unknown key comm.transprot; did you mean comm.transport?",
         )
 
     def test_an_unknown_model_names_those_that_there_are(self):

@@ -4,13 +4,7 @@ that met it."""
 import gzip
 
 import harness
-
-
-def idx(shape, values):
-    """An IDX file of bytes."""
-    return (
-        bytes([0, 0, 8, len(shape)]) + b"".join(size.to_bytes(4, "big") for size in shape) + values
-    )
+from images import idx
 
 
 def write_images(folder, part, count):

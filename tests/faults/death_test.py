@@ -5,7 +5,6 @@ import os
 import signal
 import time
 
-import data_test
 import harness
 
 
@@ -29,7 +28,7 @@ class DeathTiming(harness.FaultTest):
 
     def mid_step(self, ranks, rank, *settings):
         def attempt():
-            job = self.train(ranks, *settings)
+            job = self.train(ranks, *settings, env=harness.SLEEPS)
             job.wait_for_ranks(ranks)
             job.wait_for_steps(3)
             return self.dies(job, rank)
@@ -56,8 +55,8 @@ class DeathTiming(harness.FaultTest):
 
     def test_in_evaluation(self):
         # One step on 64 images, then an evaluation of many.
-        data_test.write_images(self.folder / "data", "train", 64)
-        data_test.write_images(self.folder / "data", "t10k", 10000)
+        (self.folder / "data").mkdir()
+        harness.images.write(self.folder / "data", 64, 5000)
 
         def attempt():
             job = self.train(
@@ -92,7 +91,9 @@ class DeathTiming(harness.FaultTest):
 
 class Standstill(harness.FaultTest):
     def stands_still(self, transport):
-        job = self.train(2, f"comm.transport={transport}", "comm.timeout_s=1")
+        job = self.train(
+            2, f"comm.transport={transport}", "comm.timeout_s=1", env=harness.SLEEPS
+        )
         job.wait_for_ranks(2)
         job.wait_for_steps(3)
         os.kill(job.ranks()[1], signal.SIGSTOP)

@@ -28,7 +28,7 @@ class Signals(harness.FaultTest):
         self.assertRegex(result.err, SAVED + re.escape(why))
 
     def test_SIGHUP_that_is_ignored_stays_ignored(self):
-        job = self.train(2, *FOREVER, preexec_fn=ignoring(signal.SIGHUP))
+        job = self.train(2, *FOREVER, preexec_fn=ignoring(signal.SIGHUP), env=harness.SLEEPS)
         job.wait_for_steps(3)
         for pid in (job.process.pid, *job.ranks()):
             os.kill(pid, signal.SIGHUP)
@@ -37,7 +37,7 @@ class Signals(harness.FaultTest):
         self.saves(job, "SIGUSR1")
 
     def test_SIGTERM_that_is_ignored_stays_ignored(self):
-        job = self.train(2, *FOREVER, preexec_fn=ignoring(signal.SIGTERM))
+        job = self.train(2, *FOREVER, preexec_fn=ignoring(signal.SIGTERM), env=harness.SLEEPS)
         job.wait_for_steps(3)
         for pid in (job.process.pid, *job.ranks()):
             os.kill(pid, signal.SIGTERM)
@@ -47,7 +47,7 @@ class Signals(harness.FaultTest):
         self.saves(job, "weft stop")
 
     def test_SIGHUP_of_a_closed_terminal_saves_a_checkpoint(self):
-        job = self.train(2, *FOREVER)
+        job = self.train(2, *FOREVER, env=harness.SLEEPS)
         job.wait_for_steps(3)
         job.process.send_signal(signal.SIGHUP)
         self.saves(job, "SIGHUP")
@@ -145,7 +145,7 @@ class Scarcity(harness.FaultTest):
             os.kill(pid, signal.SIGKILL)
         return many
 
-    def job_of_nobody(self, *flags):
+    def job_of_nobody(self, *flags, env=harness.SLEEPS):
         """A job of a user who can have 100 processes."""
         harness.require_other_user()
         for path in (self.folder, self.folder / "tmp"):
@@ -158,7 +158,7 @@ class Scarcity(harness.FaultTest):
 
         job = self.weft(
             "train", self.folder, "-n", 2, "--max-replacements", 1, "--set",
-            "train.checkpoint_every=0", *flags, preexec_fn=become_nobody
+            "train.checkpoint_every=0", *flags, preexec_fn=become_nobody, env=env
         )
         job.wait_for_steps(20)
         return job
@@ -191,7 +191,7 @@ class Scarcity(harness.FaultTest):
 
     def test_no_thread_can_be_started_for_a_while(self):
         """An evaluation starts a thread that loads its batches."""
-        job = self.job_of_nobody()
+        job = self.job_of_nobody("--set", "train.batch=512", env={})
 
         def evaluations(more):
             want = job.err().count("epoch done") + more
@@ -216,7 +216,8 @@ class Scarcity(harness.FaultTest):
 
     def kill_store(self, *flags):
         job = self.weft(
-            "train", self.folder, "-n", 2, "--set", "train.checkpoint_every=0", *flags
+            "train", self.folder, "-n", 2, "--set", "train.checkpoint_every=0", *flags,
+            env=harness.SLEEPS
         )
         job.wait_for_steps(3)
         store = next(

@@ -15,8 +15,10 @@ SAVED = r"weft: the checkpoint \S+/ckpt/step-\d+ was complete [\d.]+ s after "
 
 
 class Going(harness.FaultTest):
-    def start(self, *flags, ranks=2, **how):
-        job = self.weft("train", self.folder, "-n", ranks, *FOREVER, *flags, **how)
+    def start(self, *flags, ranks=2, env={}):
+        job = self.weft(
+            "train", self.folder, "-n", ranks, *FOREVER, *flags, env=harness.SLEEPS | env
+        )
         job.wait_for_steps(2)
         return job
 

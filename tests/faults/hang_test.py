@@ -38,10 +38,7 @@ class HangRuns(harness.FaultTest):
             text = self.folder / "text"
             text.write_bytes(b"The weft crosses the warp. " * 4000)
             own = [*own, f"data.file={text}"]
-            (self.folder / "recipe.toml").write_text(
-                "".join(line for line in harness.RECIPE.splitlines(True)
-                        if not line.startswith("hidden"))
-            )
+            (self.folder / "recipe.toml").write_text(harness.TEXT_RECIPE)
         options = [word for one in (*own, *settings) for word in ("--set", one)]
         job = self.weft("train", self.folder, "-n", ranks, *flags, *options, **how)
         job.wait_for_steps(20)

@@ -9,6 +9,8 @@ job said."""
 
 import ctypes
 import functools
+import hashlib
+import json
 import os
 import pathlib
 import shutil
@@ -20,9 +22,10 @@ import sys
 import tempfile
 import time
 import unittest
-import uuid
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS.parent / "tools")]
+import images  # noqa: E402
 import processes  # noqa: E402
 
 WEFT = os.path.abspath(os.environ["WEFT_BINARY"])
@@ -34,7 +37,16 @@ IDS = int(pathlib.Path("/proc/sys/kernel/pid_max").read_text())  # process ids b
 # runs at the same time must have another one.
 USER = 20000 + os.getpid() % 40000
 
-RECIPE = (pathlib.Path(__file__).parents[1] / "shapes.toml").read_text(encoding="utf-8")
+TRAIN, TEST = 12000, 200  # images
+IMAGES = pathlib.Path(WORK) / f"images-{TRAIN}-{TEST}"  # make_images() makes it
+RECIPE = images.recipe(IMAGES)
+# Without the keys that a recipe of text cannot have.
+TEXT_RECIPE = "".join(
+    line for line in RECIPE.splitlines(True) if not line.startswith(("hidden", "dir"))
+)
+# Environment of a job that trains until something happens to it: rank 0 sleeps for nine tenths of
+# its forward and backward, and the others wait for it. It leaves the processors to other tests.
+SLEEPS = {"WEFT_SLOW_RANK": "0:10"}
 
 # What must not be on a user's screen, however the job ends.
 NOISE = (
@@ -46,6 +58,39 @@ NOISE = (
     "Exception raised from",
     "frame #",
 )
+
+
+def make_images():
+    """The images of RECIPE, once for all tests."""
+    if IMAGES.exists():
+        return
+    made = pathlib.Path(tempfile.mkdtemp(dir=WORK, prefix="making-"))
+    made.chmod(0o755)  # also for another user
+    images.write(made, TRAIN, TEST)
+    try:
+        made.rename(IMAGES)
+    except OSError:  # another test was faster
+        shutil.rmtree(made)
+
+
+def remembered(key, run):
+    """The answer of run(), which is a value of JSON. The tests of one build share it: the first one
+    runs, and leaves the answer in a file. `key`: everything that the answer depends on, apart from
+    the build and the recipe."""
+    built = os.stat(WEFT)
+    folder = pathlib.Path(WORK) / f"answers-{built.st_size}-{built.st_mtime_ns}"
+    file = folder / hashlib.sha256(repr((RECIPE, key)).encode()).hexdigest()
+    if not file.exists():
+        answer = json.dumps(run())
+        for old in pathlib.Path(WORK).glob("answers-*"):
+            if old != folder:
+                shutil.rmtree(old, ignore_errors=True)
+        folder.mkdir(exist_ok=True)
+        part = folder / f"{file.name}-{os.getpid()}"
+        part.write_text(answer)
+        part.rename(file)
+    return json.loads(file.read_text())
+
 
 def require_other_user():
     """Skips a test whose processes belong to another user, who has limits of their own."""
@@ -132,7 +177,8 @@ class Job:
         self.folder = pathlib.Path(folder)
         self.tmp = self.folder / "tmp"
         self.tmp.mkdir(exist_ok=True)
-        self.tag = "WEFT_FAULTS_TAG=" + uuid.uuid4().hex
+        self.tag = "WEFT_FAULTS_TAG=" + os.urandom(16).hex()
+        self.others = set()  # processes that are known not to be of the job
         environment = processes.environment(
             TMPDIR=str(self.tmp), WEFT_FAULTS_TAG=self.tag.partition("=")[2]
         ) | (env or {})
@@ -153,18 +199,22 @@ class Job:
         """(pid, start time) of all of the job that are alive, wherever they have got to, in the
         order in which they began."""
         found = []
-        for entry in os.listdir("/proc"):
+        for entry in os.scandir("/proc"):
+            # The inode tells a process from a later one with its number.
+            if not entry.name.isdigit() or (who := (entry.name, entry.inode())) in self.others:
+                continue
             try:
-                if (
-                    not entry.isdigit()
-                    or self.tag.encode() not in pathlib.Path(f"/proc/{entry}/environ").read_bytes()
-                ):
-                    continue
+                with open(f"/proc/{entry.name}/environ", "rb", buffering=0) as file:
+                    environment = file.read()
             except OSError:
                 continue
-            stat = stat_of(entry)
+            if self.tag.encode() not in environment:
+                if environment:  # else it has none yet, or none any more
+                    self.others.add(who)
+                continue
+            stat = stat_of(entry.name)
             if stat and stat[0] not in "ZX":
-                found.append((int(entry), stat[2]))
+                found.append((int(entry.name), stat[2]))
         # Start times have steps of 10 ms.
         return sorted(found, key=lambda one: (one[1], (one[0] - self.process.pid) % IDS))
 
@@ -247,6 +297,7 @@ class FaultTest(unittest.TestCase):
 
     def setUp(self):
         private_folders()
+        make_images()
         self.folder = pathlib.Path(tempfile.mkdtemp(dir=WORK, prefix="job-"))
         self.addCleanup(shutil.rmtree, self.folder, ignore_errors=True)
         (self.folder / "recipe.toml").write_text(RECIPE)

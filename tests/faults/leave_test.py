@@ -16,7 +16,8 @@ class Leave(nodes_test.Nodes):
         """`weft train` of the small recipe, for ever."""
         settings = ("train.epochs=1000000", "train.eval_every=0", "train.checkpoint_every=0")
         words = [word for setting in settings for word in ("--set", setting)]
-        return [harness.WEFT, "train", self.folder, *words, "--name", "run"]
+        slow = [f"{name}={value}" for name, value in harness.SLEEPS.items()]
+        return ["env", *slow, harness.WEFT, "train", self.folder, *words, "--name", "run"]
 
     def start(self, nnodes, *flags, count=2, **how):
         jobs = [

@@ -11,8 +11,7 @@ import recovery_test
 class MeetingLoss(recovery_test.RecoveryRuns):
     def goes_on(self, ranks, *fails, says=(), **how):
         settings = ("train.checkpoint_steps=10",)
-        undisturbed, wanted = self.run_of(ranks, *settings)
-        self.assertEqual(undisturbed.code, 0, undisturbed.err)
+        wanted = self.undisturbed(ranks, *settings)
         result, got = self.run_of(ranks, *settings, fail=";".join(fails), **how)
         self.assertEqual(result.code, 0, result.err)
         for text in ("failpoint", *says):

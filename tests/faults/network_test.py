@@ -43,7 +43,7 @@ class Network(harness.FaultTest):
         self.addCleanup(self.between.close)
         self.now = Once()
 
-    def start(self, *settings, ranks=2):
+    def start(self, *settings, ranks=2, env={}):
         """One `weft train` a rank, which meet through the meddling store."""
         jobs = []
         options = [
@@ -52,7 +52,7 @@ class Network(harness.FaultTest):
         for rank in range(ranks):
             folder = self.folder / str(rank)
             folder.mkdir()
-            env = {
+            own = {
                 "RANK": str(rank),
                 "WORLD_SIZE": str(ranks),
                 "LOCAL_RANK": str(rank),
@@ -61,8 +61,9 @@ class Network(harness.FaultTest):
                 "MASTER_PORT": str(self.between.store.port),
                 "TORCHELASTIC_USE_AGENT_STORE": "True",
                 "TORCHELASTIC_RUN_ID": "1",
+                **env,
             }
-            job = harness.Job(folder, "train", self.folder, "--json", *options, env=env)
+            job = harness.Job(folder, "train", self.folder, "--json", *options, env=own)
             self.addCleanup(job.clean)
             jobs.append(job)
         return jobs
@@ -70,7 +71,7 @@ class Network(harness.FaultTest):
     def meddled(self, tamper, *settings):
         """Two ranks that train until tamper has been armed."""
         self.between.tamper = tamper
-        jobs = self.start(*settings)
+        jobs = self.start(*settings, env=harness.SLEEPS)
         jobs[0].wait_for_steps(3)
         self.now.arm()
         return jobs

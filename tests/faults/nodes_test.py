@@ -9,7 +9,6 @@ import signal
 import subprocess
 import time
 import unittest
-import urllib.request
 
 import harness
 import meeting_test
@@ -53,6 +52,8 @@ class EtcdServers:
             )
 
     def status(self, client):
+        import urllib.request  # takes long to load
+
         request = urllib.request.Request(f"http://{client}/v3/maintenance/status", b"{}")
         try:
             with urllib.request.urlopen(request, timeout=2) as answer:
@@ -83,7 +84,7 @@ class Nodes(harness.FaultTest):
         self.endpoint = f"127.0.0.1:{free_port()}"
         self.nodes = []
 
-    def node(self, *flags, program=None, ranks=1, meet=None, secret=True, conf=""):
+    def node(self, *flags, program=None, ranks=1, meet=None, secret=True, conf="", env={}):
         """A launcher that counts as a host of its own."""
         number = len(self.nodes)
         folder = self.folder / f"node{number}"
@@ -95,7 +96,7 @@ class Nodes(harness.FaultTest):
             folder, "run", "-n", ranks, *flags, *where, "--rdzv-conf", conf,
             *(["--secret-file", self.folder / "secret"] if secret else []), "sh", "-c",
             f"cd {self.folder} && exec " + " ".join(map(str, program)),
-            env={"WEFT_HOST_ID": f"host{number}"}
+            env={"WEFT_HOST_ID": f"host{number}", **env}
         )
         self.addCleanup(job.clean)
         self.nodes.append(job)

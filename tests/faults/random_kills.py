@@ -88,8 +88,7 @@ class Case:
         recipe = harness.RECIPE
         settings = [*SETTINGS, f"train.max_steps={self.steps}", *self.settings]
         if "model.name=gpt" in settings:
-            lines = recipe.splitlines(True)
-            recipe = "".join(line for line in lines if not line.startswith("hidden"))
+            recipe = harness.TEXT_RECIPE
             settings.append(f"data.file={text}")
         (folder / "recipe.toml").write_text(recipe)
         if self.range and self.plan != "tp":
@@ -341,6 +340,7 @@ def main():
     parser.add_argument("--verbose", action="store_true", help="print each trial")
     options = parser.parse_args()
     harness.private_folders()
+    harness.make_images()
     lists = [options.plan.split(","), options.transport.split(","),
              map(int, options.nodes.split(",")), map(int, options.spares.split(","))]
     wrong = 0

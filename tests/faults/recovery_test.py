@@ -14,18 +14,23 @@ import harness
 OWN_MODEL = os.path.abspath(os.environ["WEFT_OWN_MODEL"])
 STEPS = 60
 LENGTH = [f"train.max_steps={STEPS}", "train.eval_every=0", "train.log_every=20"]
-IMAGES = ["model.hidden=[512,256]"]  # large enough that each rank updates a part
+# Weights of which each rank updates a part, and few images, so that a step is short.
+IMAGES = ["model.hidden=[512,256]", "train.batch=16"]
 TEXT = [
     "model.name=gpt", "model.layers=2", "model.width=32", "model.heads=2", "model.sequence=32",
     "data.name=text", "data.tokenizer=bytes", "optimizer.name=adamw", "train.batch=8"
 ]
+# Settings that a run's weights do not depend on.
+OF_NO_WEIGHT = ("train.checkpoint_steps=", "train.copy_steps=", "data.file=")
 
 
 class RecoveryRuns(harness.FaultTest):
-    def run_of(self, ranks, *settings, fail="", replacements=3, least=0, transport="", during=None):
+    def run_of(
+        self, ranks, *settings, fail="", replacements=3, least=0, transport="", during=None, env={}
+    ):
         """Trains and gives the result and the digest of the last checkpoint."""
         shutil.rmtree(self.folder / "runs", ignore_errors=True)
-        env = {"WEFT_FAIL": fail, "WEFT_TRANSPORT": transport}
+        env = {"WEFT_FAIL": fail, "WEFT_TRANSPORT": transport, **env}
         kind = [] if "model.name=gpt" in settings else IMAGES
         options = [word for one in (*LENGTH, *kind, *settings) for word in ("--set", one)]
         job = self.weft(
@@ -41,39 +46,48 @@ class RecoveryRuns(harness.FaultTest):
         self.nothing_left(job)
         return result, self.digest()
 
-    def digest(self):
+    def digest(self, run="run"):
         """The last checkpoint's step, and a digest of its files."""
-        saved = sorted((self.folder / "runs/run/ckpt").glob("step-*"))
+        saved = sorted((self.folder / "runs" / run / "ckpt").glob("step-*"))
         if not saved:
             return None
         files = sorted(f for f in saved[-1].iterdir() if f.suffix in (".safetensors", ".json"))
         whole = hashlib.sha256(b"".join(f.name.encode() + f.read_bytes() for f in files))
         return saved[-1].name, whole.hexdigest()
 
-    def weights(self, run=None):
-        """The bytes of the last checkpoint's weights, whole, however many ranks wrote them."""
+    def weights(self, run="run"):
+        """A digest of the last checkpoint's weights, whole, however many ranks wrote them."""
         whole = self.folder / "whole.safetensors"
         whole.unlink(missing_ok=True)
-        run = run or self.folder / "runs/run"
-        self.assertEqual(self.weft("checkpoint", "convert", run, whole).finish(20).code, 0)
-        return whole.read_bytes()
+        convert = self.weft("checkpoint", "convert", self.folder / "runs" / run, whole)
+        self.assertEqual(convert.finish(20).code, 0)
+        return hashlib.sha256(whole.read_bytes()).hexdigest()
 
     def of_text(self, *settings):
         """The settings of a GPT, with the folder's recipe and text for it."""
         text = self.folder / "text"
         text.write_bytes(b"The weft crosses the warp. " * 400)
-        recipe = "".join(
-            line for line in harness.RECIPE.splitlines(True) if not line.startswith("hidden")
-        )
-        (self.folder / "recipe.toml").write_text(recipe)
+        (self.folder / "recipe.toml").write_text(harness.TEXT_RECIPE)
         return (*settings, f"data.file={text}")
+
+    def undisturbed(self, ranks, *settings, transport="", what=None):
+        """What a run without a fault ends with: the digest, or what() gives. Tests share it."""
+        key = [one for one in settings if not one.startswith(OF_NO_WEIGHT)]
+
+        def run():
+            result, digest = self.run_of(ranks, *settings, transport=transport)
+            self.assertEqual(result.code, 0, result.err)
+            self.assertNotIn("training goes on", result.err)
+            return what() if what else digest
+
+        kind = what.__name__ if what else "digest"
+        answer = harness.remembered((LENGTH, IMAGES, ranks, key, transport, kind), run)
+        return answer if what else tuple(answer)
 
     def recovers(self, ranks, *settings, fail, times=1, transport=""):
         if "model.name=gpt" in settings:
             settings = self.of_text(*settings)
-        undisturbed, wanted = self.run_of(ranks, *settings, transport=transport)
-        self.assertEqual(undisturbed.code, 0, undisturbed.err)
-        self.assertNotIn("training goes on", undisturbed.err)
+        wanted = self.undisturbed(ranks, *settings, transport=transport)
         result, got = self.run_of(ranks, *settings, fail=fail, transport=transport)
         self.assertEqual(result.code, 0, result.err)
         for point in fail.split(";"):  # the fault has happened
@@ -197,7 +211,7 @@ class Recovery(RecoveryRuns):
 
         job = self.weft(
             "train", self.folder, "-n", 2, "--max-replacements", 1, "--set", "train.eval_every=0",
-            env={"WEFT_TRANSPORT": "tcp"}
+            env=harness.SLEEPS | {"WEFT_TRANSPORT": "tcp"}
         )
         job.wait_for_steps(20)
         survivor, lost = job.ranks()
@@ -229,7 +243,7 @@ class Recovery(RecoveryRuns):
     def test_pipeline_stages(self):
         self.recovers(
             4, *TEXT, "parallel.pp=2", "parallel.tp=2", "parallel.dp=1", "parallel.cuts=[2]",
-            fail="update.middle:rank=1:step=30"
+            "parallel.micro_batches=2", fail="update.middle:rank=1:step=30"
         )
 
     def test_context_parallelism_slow(self):
@@ -244,8 +258,9 @@ class Recovery(RecoveryRuns):
             fail="update.middle:rank=0:step=30"
         )
 
-    def own_model(self, mesh):
-        """Blocks that exist already, in the new process and in the others."""
+    def own_model(self, mesh, what):
+        """Blocks that exist already, in the new process and in the others. `what`: of the run, by
+        its name, is the same as without a fault."""
 
         def train(fail):
             shutil.rmtree(self.folder / "runs", ignore_errors=True)
@@ -256,7 +271,7 @@ class Recovery(RecoveryRuns):
             result = job.finish(60)
             self.assertEqual(result.code, 0, result.err)
             (run,) = (self.folder / "runs").iterdir()
-            return result, self.weights(run)  # stages are cut by measured times
+            return result, what(run.name)
 
         _, wanted = train("")
         result, got = train("update.begin:rank=0:step=40")
@@ -264,13 +279,13 @@ class Recovery(RecoveryRuns):
         self.assertTrue(got == wanted, result.err)
 
     def test_a_model_of_the_program(self):
-        self.own_model("dp=2")
+        self.own_model("dp=2", self.digest)
 
     def test_a_model_of_the_program_in_shards(self):
-        self.own_model("fsdp=2")
+        self.own_model("fsdp=2", self.digest)
 
     def test_a_model_of_the_program_in_stages_slow(self):
-        self.own_model("pp=2")
+        self.own_model("pp=2", self.weights)  # stages are cut by measured times
 
     def test_goes_on_with_fewer_ranks(self):
         result, got = self.run_of(
@@ -301,8 +316,7 @@ class Recovery(RecoveryRuns):
         self.assertEqual(got[0], f"step-{STEPS:08}")
 
     def test_reproducible_sums_are_the_same_with_fewer_ranks(self):
-        self.run_of(4, "train.reproducible=true")
-        wanted = self.weights()
+        wanted = self.undisturbed(4, "train.reproducible=true", what=self.weights)
         result, _ = self.run_of(
             4, "train.reproducible=true", fail="step.begin:rank=1:step=9;step.begin:rank=2:step=9",
             replacements=0, least=2
@@ -312,11 +326,11 @@ class Recovery(RecoveryRuns):
         self.assertEqual(self.weights(), wanted, result.err)
 
     def test_micro_shards_that_three_ranks_cannot_divide_go_on_with_two(self):
-        settings = ("train.reproducible=true", "train.micro_shards=4")
-        self.run_of(4, *settings)
-        wanted = self.weights()
+        # The default: four micro-shards.
+        wanted = self.undisturbed(4, "train.reproducible=true", what=self.weights)
         result, _ = self.run_of(
-            4, *settings, fail="step.begin:rank=1:step=9", replacements=0, least=2
+            4, "train.reproducible=true", "train.micro_shards=4",
+            fail="step.begin:rank=1:step=9", replacements=0, least=2
         )
         self.assertEqual(result.code, 0, result.err)
         self.assertRegex(result.err, r"training goes on step=\d+ ranks=2")
@@ -360,7 +374,7 @@ class Recovery(RecoveryRuns):
         self.assertIn("weft: rank 1 failed first: SIGKILL", result.last_line)
 
     def test_the_comparison_sees_a_lost_step(self):
-        _, wanted = self.run_of(2)
+        wanted = self.undisturbed(2)
         _, shorter = self.run_of(2, f"train.max_steps={STEPS - 1}")
         _, other = self.run_of(2, "train.seed=2")
         self.assertEqual(len({wanted, shorter, other}), 3)
@@ -377,8 +391,7 @@ class Recovery(RecoveryRuns):
 
     def test_all_are_lost_as_they_go_on_from_copies_older_than_the_checkpoint(self):
         settings = ("train.copy_steps=20", "train.checkpoint_steps=25")
-        undisturbed, wanted = self.run_of(2, *settings)
-        self.assertEqual(undisturbed.code, 0, undisturbed.err)
+        wanted = self.undisturbed(2, *settings)
         # Rank 1 is lost in step 31, so both go on from step 20 and copy their state again.
         once = self.folder / "fault"
         places = ("step.begin:rank=1:step=31", "copy.middle:rank=0:step=31",
@@ -434,7 +447,7 @@ class RecoveryTiming(RecoveryRuns):
 
     def test_a_stopped_rank_is_named_and_replaced_within_two_seconds(self):
         def attempt():
-            _, wanted = self.run_of(2)
+            wanted = self.undisturbed(2)
             began = []
 
             def watch(job):

@@ -49,22 +49,13 @@ class SecondLoss(recovery_test.RecoveryRuns):
             return old[:1]
         return [new[FIRST]] if who == "newcomer" else old + new
 
-    def undisturbed(self, plan, settings, transport):
-        """What run_of() gives without a fault, once for each test."""
-        known = self.__dict__.setdefault("known", {})
-        if (plan, transport) not in known:
-            result, digest = self.run_of(PLANS[plan][0], *settings, transport=transport)
-            self.assertEqual(result.code, 0, result.err)
-            known[plan, transport] = digest
-        return known[plan, transport]
-
     def goes_on(self, plan, *second, transport="", least=0):
         """`second`: the further faults, each (who, place). `least`: as --min-ranks."""
         ranks, settings = PLANS[plan]
         if "model.name=gpt" in settings:
             settings = self.of_text(*settings)
         settings = (*settings, "train.checkpoint_steps=5", "train.copy_steps=1")
-        wanted = self.undisturbed(plan, settings, transport)
+        wanted = self.undisturbed(ranks, *settings, transport=transport)
         for old in self.folder.glob("fault-*"):
             old.unlink()
         fails = [f"step.begin:rank={FIRST}:step=31:once={self.folder}/fault-0"]

@@ -125,7 +125,7 @@ class Servers(harness.FaultTest):
     def test_training_keeps_its_center_on_them_and_survives_one(self):
         job = self.weft(
             "train", self.folder, "-n", 2, "--servers", 2, "--set", "strategy.name=downpour",
-            "--set", "train.epochs=16", "--set", "train.log_every=8", "--name", "served"
+            "--set", "train.epochs=5", "--set", "train.log_every=8", "--name", "served"
         )
         job.wait_for(lambda: (self.folder / "runs/served/metrics.jsonl").exists(), "training")
         os.kill(servers_of(job)[0], signal.SIGKILL)

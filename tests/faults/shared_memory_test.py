@@ -15,7 +15,7 @@ class SharedMemory(harness.FaultTest):
     def trains(self, *settings, ranks=2, **how):
         job = self.train(
             ranks, "train.epochs=1", "model.name=cnn", "model.hidden=[256,128]",
-            "train.max_steps=20", *settings, **how
+            "train.max_steps=5", *settings, **how
         )
         return self.ends(job, 0, within=60)
 

@@ -16,7 +16,8 @@ FOREVER = ("--set", "train.epochs=1000000", "--set", "train.eval_every=0")
 class Spares(harness.FaultTest):
     def start(self, *flags):
         return self.weft(
-            "train", self.folder, "-n", 2, "--max-replacements", 9, "--spares", 1, *FOREVER, *flags
+            "train", self.folder, "-n", 2, "--max-replacements", 9, "--spares", 1, *FOREVER, *flags,
+            env=harness.SLEEPS
         )
 
     def named(self, job, name):

@@ -10,7 +10,7 @@ import harness
 
 class Stop(harness.FaultTest):
     def stopped_by(self, number, ranks=2):
-        job = self.train(ranks)
+        job = self.train(ranks, env=harness.SLEEPS)
         job.wait_for_steps(3)
         os.kill(job.process.pid, number)
         self.ends(
@@ -49,7 +49,7 @@ class Stop(harness.FaultTest):
         def sit_down():
             fcntl.ioctl(terminal, termios.TIOCSCTTY, 0)
 
-        job = self.train(2, stdin=terminal, preexec_fn=sit_down)
+        job = self.train(2, stdin=terminal, preexec_fn=sit_down, env=harness.SLEEPS)
         os.close(terminal)
         job.wait_for_steps(3)
         os.write(keyboard, b"\x03")
@@ -81,7 +81,7 @@ class Stop(harness.FaultTest):
         self.ends(job, 137, within=1, last="stopped by SIGINT")
 
     def test_a_killed_launcher_takes_all_with_it(self):
-        job = self.train(2)
+        job = self.train(2, env=harness.SLEEPS)
         job.wait_for_steps(3)
         job.listeners()
         os.kill(job.process.pid, signal.SIGKILL)

@@ -47,7 +47,7 @@ def connected(sockets):
 
 class Strangers(harness.FaultTest):
     SETTINGS = (
-        "comm.transport=tcp", "train.epochs=8", "data.flip=true", "train.checkpoint_every=0",
+        "comm.transport=tcp", "train.max_steps=150", "data.flip=true", "train.checkpoint_every=0",
         "train.checkpoint_minutes=0"
     )
 
@@ -63,7 +63,7 @@ class Strangers(harness.FaultTest):
     def attacked(self, attack, **how):
         """What a job ends with whose ports are attacked, from before its ranks have met on. Its
         steps last long enough for the attack, and use no processor meanwhile."""
-        job = self.start("attacked", env={"WEFT_SLOW_RANK": "0:6"}, **how)
+        job = self.start("attacked", env={"WEFT_SLOW_RANK": "0:60"}, **how)
         attacked = attack(job)
         self.assertIsNone(
             job.process.poll(), f"the job was over before the attack was; it said:\n{job.err()}"
@@ -72,7 +72,8 @@ class Strangers(harness.FaultTest):
         return self.result_of(job)
 
     def bears(self, attack, **how):
-        self.assertEqual(self.attacked(attack, **how), self.result_of(self.start("alone")))
+        alone = harness.remembered(self.SETTINGS, lambda: self.result_of(self.start("alone")))
+        self.assertEqual(self.attacked(attack, **how), alone)
 
     def ports(self, job, seconds):
         """Every port the job listens on, again and again, from the first one on."""

@@ -8,6 +8,7 @@ import tun_relay
 
 
 class Tun(harness.FaultTest):
+    SHORT = "train.max_steps=30"  # some thousand packets, of which 1 % are dropped
     SETTINGS = ("data.flip=true", "train.checkpoint_every=0", "train.checkpoint_minutes=0")
 
     def setUp(self):
@@ -34,13 +35,13 @@ class Tun(harness.FaultTest):
     def test_bad_weather_changes_nothing_but_the_time(self):
         options = [
             word
-            for setting in ("train.epochs=1", "comm.transport=tcp", *self.SETTINGS)
+            for setting in (self.SHORT, "comm.transport=tcp", *self.SETTINGS)
             for word in ("--set", setting)
         ]
         expected = self.numbers(self.weft("train", self.folder, "-n", 2, "--json", *options))
         self.assertEqual(expected["ranks"], 2)
         relay = self.network(7, drop=0.01, duplicate=0.02, late=0.05, late_by=0.004)
-        self.assertEqual(self.numbers(*self.start(relay, "train.epochs=1")), expected)
+        self.assertEqual(self.numbers(*self.start(relay, self.SHORT)), expected)
         self.assertGreater(
             min(relay.counts.dropped, relay.counts.duplicated, relay.counts.overtook),
             10,

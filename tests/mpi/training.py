@@ -12,7 +12,6 @@ import json
 import os
 import pathlib
 import re
-import shutil
 import signal
 import subprocess
 import sys
@@ -21,10 +20,11 @@ import time
 
 import mpirun
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "tools"))
+TESTS = pathlib.Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(TESTS), str(TESTS.parent / "tools")]
+import images  # noqa: E402
 from processes import without_launchers  # noqa: E402
 
-RECIPE = pathlib.Path(__file__).parents[1] / "shapes.toml"
 SHORT = ("--set", "train.max_steps=12", "--set", "train.reproducible=true")
 
 
@@ -136,7 +136,8 @@ def main():
     for name in os.environ.keys() - without_launchers(keep=("OMPI_MCA_", "WEFT_")).keys():
         del os.environ[name]
     with tempfile.TemporaryDirectory() as folder, mpirun.hosts_of(arguments) as hosts:
-        shutil.copyfile(RECIPE, pathlib.Path(folder, "recipe.toml"))
+        images.write(pathlib.Path(folder), 1280, 100)
+        pathlib.Path(folder, "recipe.toml").write_text(images.recipe(folder))
         return (kill if arguments.kill else compare)(arguments, hosts, folder)
 
 

@@ -31,7 +31,9 @@ sys.path.insert(0, str(ROOT / "tools"))
 from processes import environment  # noqa: E402
 
 WEFT = LIVE = ""
-# A small model on generated images, which trains until it is stopped.
+# A small model on generated images, which trains until it is stopped. Its rank 0 sleeps most of
+# the time, and leaves the processors to other tests.
+SLEEPS = {"WEFT_SLOW_RANK": "0:20"}
 LONG = [
     "--set",
     "model.name=mlp",
@@ -71,7 +73,7 @@ class Run:
         self.process = subprocess.Popen(
             [WEFT, *words],
             cwd=ROOT,
-            env=environment(),
+            env=environment(**SLEEPS),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.PIPE,
             text=True,
