@@ -1,5 +1,4 @@
-// A model's state as slices, in place, for checkpoints that no rank ever holds completely; and the
-// memory of a replica's optimizer state.
+// A model's state as slices, in place, and the memory of a replica's optimizer state.
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
@@ -10,26 +9,10 @@
 
 #include "weft/comm/texts.h"
 #include "weft/engine/internal/replica.h"
-#include "weft/engine/internal/sharded_model.h"
 #include "weft/net/memory/host.h"
 
 namespace weft::engine {
 namespace {
-
-checkpoint::Rectangle rectangle_of(const internal::Param& param, const Sharded::Placing& placing) {
-  if (placing) return placing(param.name);
-  const auto sizes = param.tensor.sizes().vec();
-  return {param.name, sizes, std::vector<std::int64_t>(sizes.size(), 0), sizes};
-}
-
-// Entries of a parameter or of its state from `begin` on. Padding has no entries.
-void add_range(const checkpoint::Rectangle& place, const std::string& suffix, std::int64_t begin,
-               const at::Tensor& flat, checkpoint::Slices& into) {
-  checkpoint::Rectangle named = place;
-  named.name += suffix;
-  for (auto& slice : checkpoint::slices_of_range(named, begin, flat))
-    into.push_back(std::move(slice));
-}
 
 // The last slice of a divided dimension may reach beyond the whole tensor.
 void remove_padding(checkpoint::Slice& slice) {
@@ -42,48 +25,6 @@ void remove_padding(checkpoint::Slice& slice) {
 }
 
 }  // namespace
-
-checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted wanted) {
-  // To save, values that the program has given to the module are taken from there: it is not
-  // collective, so another rank may still use shared masters.
-  const bool saves = wanted == Wanted::kToSave;
-  if (saves) {
-    if (!is_held_changed()) check_written();
-  } else if (wanted == Wanted::kToLoad) {
-    pull_moved();
-    for (const int param : watch().moved(params_.size())) {
-      const at::Tensor& tensor = params_[internal::index(param)].tensor;
-      pulled_[internal::index(param)] = {tensor.storage(), tensor._version()};
-    }
-  }
-  checkpoint::Slices all;
-  for (const internal::Unit& unit : units()) {
-    for (std::size_t place = 0; place < unit.params.size(); ++place) {
-      const internal::Param& param = params_[internal::index(unit.params[place])];
-      const internal::Piece piece =
-          internal::piece_of(unit, place, param.tensor.numel(), group_.rank());
-      const checkpoint::Rectangle rectangle = rectangle_of(param, placing);
-      if (piece.end <= piece.begin || rectangle.name.empty()) continue;
-      const auto mine = [&](const at::Tensor& shard) {
-        return shard.narrow(0, piece.at, piece.end - piece.begin);
-      };
-      const bool is_moved = watch().is_moved(internal::index(unit.params[place]));
-      add_range(rectangle, "", piece.begin,
-                saves && is_moved ? param.tensor.detach()
-                                        .reshape({-1})
-                                        .narrow(0, piece.begin, piece.end - piece.begin)
-                                        .to(unit.master_type)
-                                  : mine(unit.master),
-                all);
-      for (std::size_t array = 0; wanted != Wanted::kWeights && array < unit.state.size();
-           ++array) {
-        add_range(rectangle, "." + updates_->arrays()[array], piece.begin, mine(unit.state[array]),
-                  all);
-      }
-    }
-  }
-  return all;
-}
 
 // Memory for an array of optimizer state, for the parameters that have it.
 void Replica::place_state(std::vector<internal::Updates::Place>& places, std::size_t array) {
@@ -239,20 +180,6 @@ void Engine::on_all_ranks(const std::function<void()>& body) {
   comm::together(
       group_, body,
       {.operation = "load_shards", .failed = "cannot load its slices", .exchange = exchange});
-}
-
-void ShardedModel::begin_load() {
-  end_pass();
-  if (passes_) passes_->drain();
-  if (shared_) group_.barrier();
-}
-
-void ShardedModel::end_load() {
-  publish(true);
-  watch().rebase(true);
-  note_held();
-  note_written();
-  if (shared_) group_.barrier();
 }
 
 void Replica::end_load() {
