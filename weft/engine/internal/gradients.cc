@@ -8,7 +8,7 @@
 //   pass_on()   starts the sum of the shard over the replicas
 //   release()   in place: all ranks have read, so the gradients are freed
 //   finish()    end of a backward: sends the rest, then starts the report (samples, use, digests)
-//   settle()    the next backward or step: waits for all of it, adds the shards to Unit::gradient
+//   settle()    the next backward or step: waits for all of it, adds the results to shards_
 //
 // Memory: while a unit is in transfer, the next one is filled. launch() first lands the units
 // before, so a fast rank waits for slow peers instead of holding more units.
@@ -31,8 +31,8 @@
 #include <cmath>
 #include <limits>
 
-#include "weft/compress/spec.h"
 #include "weft/engine/internal/index.h"
+#include "weft/engine/squares.h"
 
 namespace weft::engine::internal {
 namespace {
@@ -45,23 +45,18 @@ std::int64_t bytes_of(const at::Tensor& tensor) {
 
 Gradients::Gradients(Context context)
     : context_(std::move(context)),
-      narrows_(compress::parse(context_.options.codec).kind == compress::Kind::kF16),
-      unit_of_(context_.params.size(), -1),
-      place_of_(context_.params.size(), 0),
+      position_of_(context_.params.size()),
       wires_(context_.units.size()),
+      shards_(context_.units.size()),
       kept_(context_.params.size(), 0),
-      mine_(context_.params.size(), false),
-      used_(context_.params.size(), false) {
+      report_(context_.params.size()) {
   for (std::size_t unit = 0; unit < context_.units.size(); ++unit) {
     const Unit& u = context_.units[unit];
-    for (std::size_t place = 0; place < u.params.size(); ++place) {
-      unit_of_[index(u.params[place])] = static_cast<int>(unit);
-      place_of_[index(u.params[place])] = static_cast<int>(place);
-    }
+    for (std::size_t place = 0; place < u.params.size(); ++place)
+      position_of_[index(u.params[place])] = {static_cast<int>(unit), place};
     missing_.push_back(static_cast<int>(u.params.size()));
   }
   next_ = static_cast<int>(context_.units.size()) - 1;
-  keep();
   const auto& options = context_.options;
   if (net::Host* const host = context_.group.host();
       host != nullptr && options.weights != Weights::kPrivate && !options.reduce) {
@@ -85,27 +80,27 @@ at::Tensor& Gradients::wire_of(int unit) {
 
 void Gradients::take(int param) {
   const at::NoGradGuard guard;
+  const auto [unit, place] = position_of_[index(param)];
   at::Tensor& grad = context_.params[index(param)].tensor.mutable_grad();
-  mine_[index(param)] = true;
+  report_.add(param);
   if (context_.check != nullptr && !context_.check->look(param, grad)) grad = at::zeros_like(grad);
   if (in_place_) {
     in_place_->put(param, grad);
-    held_[index(unit_of_[index(param)])] += bytes_of(grad);
+    held_[index(unit)] += bytes_of(grad);
     context_.meter.add(context_.meter.gradients,
                        bytes_of(grad) - std::exchange(kept_[index(param)], 0));
     grad.reset();
     return;
   }
-  const Unit& unit = context_.units[index(unit_of_[index(param)])];
-  at::Tensor part = wire_of(unit_of_[index(param)])
-                        .narrow(0, unit.offsets[index(place_of_[index(param)])], grad.numel());
+  const std::int64_t offset = context_.units[index(unit)].offsets[place];
+  at::Tensor part = wire_of(unit).narrow(0, offset, grad.numel());
   put_scaled(part, grad, weight());
   grad.reset();
   context_.meter.add(context_.meter.gradients, -std::exchange(kept_[index(param)], 0));
 }
 
 int Gradients::ready(int param, bool travels) {
-  const int unit = unit_of_[index(param)];
+  const int unit = position_of_[index(param)].unit;
   if (travels) {
     take(param);
   } else if (kept_[index(param)] == 0) {
@@ -148,9 +143,9 @@ void Gradients::zero_rest(int unit) {
   const Unit& u = context_.units[index(unit)];
   at::Tensor& wire = wire_of(unit);
   for (std::size_t place = 0; place < u.params.size(); ++place) {
-    const auto param = index(u.params[place]);
+    const int param = u.params[place];
     const std::int64_t begin =
-        u.offsets[place] + (mine_[param] ? context_.params[param].tensor.numel() : 0);
+        u.offsets[place] + (report_.has(param) ? context_.params[index(param)].tensor.numel() : 0);
     const std::int64_t end = place + 1 < u.params.size() ? u.offsets[place + 1] : u.elements;
     if (end > begin) wire.narrow(0, begin, end - begin).zero_();
   }
@@ -176,42 +171,12 @@ void Gradients::land_earlier() {
 // Shards that are complete are summed over the replicas while backward continues, in the order in
 // which they were sent.
 void Gradients::pass_on() {
-  for (; passed_on_ < in_flight_.size(); ++passed_on_) {
-    const Flight& flight = in_flight_[passed_on_];
+  for (Flight& flight : in_flight_) {
+    if (flight.is_passed_on) continue;
     if (flight.work || !flight.shard.defined()) return;
-    if (const auto& exchange = context_.units[index(flight.unit)].exchange)
-      exchange->start(flight.shard, codec_steps_);
+    context_.replicas.start(flight.unit, flight.shard);
+    flight.is_passed_on = true;
   }
-}
-
-void Gradients::sum_over_replicas() {
-  std::vector<CodecExchange*> under_way;
-  for (const Flight& flight : in_flight_) {
-    if (const auto& exchange = context_.units[index(flight.unit)].exchange)
-      under_way.push_back(exchange.get());
-  }
-  if (under_way.empty()) return;
-  for (bool more = true; more;) {
-    more = false;
-    for (CodecExchange* exchange : under_way) more = exchange->advance() || more;
-  }
-  for (CodecExchange* exchange : under_way) {
-    exchange->finish();
-    in_range_ = in_range_ && exchange->is_in_range();
-  }
-  ++codec_steps_;
-}
-
-template <class Visit>
-void Gradients::each_exchange(const Visit& visit) {
-  for (const Unit& unit : context_.units) {
-    if (unit.exchange) visit(*unit.exchange);
-  }
-}
-
-void Gradients::keep() {
-  each_exchange([](CodecExchange& exchange) { exchange.keep(); });
-  kept_steps_ = codec_steps_;
 }
 
 void Gradients::launch(int unit) {
@@ -260,75 +225,81 @@ void Gradients::finish(bool travels) {
   passed(-1);
   next_ = static_cast<int>(context_.units.size()) - 1;
   began_ = false;
-  const std::size_t params = context_.params.size();
-  report_ = at::zeros({static_cast<std::int64_t>(params) + 4}, at::kDouble);
-  auto* numbers = report_.data_ptr<double>();
-  numbers[0] = context_.samples.value();
-  // The digests are equal if the square of their sum is the number of ranks times that of squares.
   const bool by_samples = context_.options.average == ShardedOptions::Average::kBySamples;
-  const double digest = context_.watch.digest(
+  const double samples = context_.samples.value();
+  const std::uint32_t digest = context_.watch.digest(
       {.unknown_samples = by_samples && context_.samples.are_unknown(),
-       .added = std::any_of(context_.units.begin(), context_.units.end(),
-                            [](const Unit& unit) { return unit.gradient.defined(); })});
-  numbers[params + 1] = 1;
-  numbers[params + 2] = digest;
-  numbers[params + 3] = digest * digest;
-  for (std::size_t param = 0; param < mine_.size(); ++param)
-    numbers[param + 1] = mine_[param] ? 1 : 0;
-  if (context_.check != nullptr && context_.check->first() >= 0)
-    numbers[context_.check->first() + 1] += kNotFinite;
-  report_work_ = context_.group.all_reduce_async(report_);
-  std::fill(mine_.begin(), mine_.end(), false);
+       .added = std::any_of(shards_.begin(), shards_.end(),
+                            [](const at::Tensor& shard) { return shard.defined(); })});
+  report_.send(context_.group,
+               {.samples = samples,
+                .digest = digest,
+                .first_not_finite = context_.check != nullptr ? context_.check->first() : -1});
 }
 
 void Gradients::settle() {
-  if (!report_.defined()) return;
+  if (!report_.is_under_way()) return;
   for (Flight& flight : in_flight_) land(flight);
   // In this order, so that sums over the replicas run while this rank waits for its peers below.
   pass_on();
   for (Flight& flight : in_flight_) release(flight);
-  report_work_->wait();
-  if (const auto& replicas = context_.options.replicas) replicas->all_reduce(report_);
-  sum_over_replicas();
-  const double* numbers = report_.const_data_ptr<double>();
+  const double samples = report_.await(context_.options.replicas);
+  context_.replicas.finish();
   const bool by_samples = context_.options.average == ShardedOptions::Average::kBySamples;
-  if (by_samples && !(numbers[0] > 0)) {
+  if (by_samples && !(samples > 0)) {
     throw Error(Errc::kInvalidArgument,
                 "sharded: no rank has counted samples; call run(0, …) or set_samples() before "
                 "backward(), or average by ranks");
   }
-  for (std::size_t param = 0; param < used_.size(); ++param) {
-    used_[param] = used_[param] || numbers[param + 1] > 0;
-    all_finite_ = all_finite_ && numbers[param + 1] < kNotFinite;
-  }
-  const double* const digests = numbers + used_.size() + 1;
-  const auto exact = [](double number) { return static_cast<std::uint64_t>(number); };
-  alike_ = alike_ && exact(digests[0]) * exact(digests[2]) == exact(digests[1]) * exact(digests[1]);
+  report_.take();
   for (Flight& flight : in_flight_) {
-    Unit& unit = context_.units[index(flight.unit)];
-    at::Tensor sum = flight.shard.to(unit.master_type);
+    at::Tensor& shard = shards_[index(flight.unit)];
+    at::Tensor sum = flight.shard.to(context_.units[index(flight.unit)].master_type);
     // From here on it is the mean over the samples of all ranks, and may be added to earlier ones.
-    if (by_samples && numbers[0] != reference_) sum.mul_(reference_ / numbers[0]);
+    if (by_samples && samples != reference_) sum.mul_(reference_ / samples);
     context_.meter.add(context_.meter.gradients,
-                       -bytes_of(flight.shard) + (unit.gradient.defined() ? 0 : bytes_of(sum)));
-    unit.gradient = unit.gradient.defined() ? unit.gradient.add_(sum) : sum;
+                       -bytes_of(flight.shard) + (shard.defined() ? 0 : bytes_of(sum)));
+    shard = shard.defined() ? shard.add_(sum) : sum;
   }
   in_flight_.clear();
-  passed_on_ = 0;
-  if (numbers[0] > 0) reference_ = std::exp2(std::round(std::log2(numbers[0])));
-  report_.reset();
+  if (samples > 0) reference_ = std::exp2(std::round(std::log2(samples)));
+}
+
+void Gradients::scale(double factor) {
+  if (factor == 1) return;
+  for (at::Tensor& shard : shards_) {
+    if (shard.defined()) shard.mul_(factor);
+  }
+}
+
+void Gradients::each_piece(
+    const std::function<void(const std::string&, const at::Tensor&)>& take) const {
+  for (std::size_t unit = 0; unit < shards_.size(); ++unit) {
+    if (!shards_[unit].defined()) continue;
+    for (const Piece& piece :
+         pieces_of(context_.units[unit], context_.params, context_.group.rank()))
+      take(context_.params[index(piece.param)].name, piece.of(shards_[unit]));
+  }
+}
+
+double Gradients::norm() const {
+  double squares = 0;
+  for (const at::Tensor& shard : shards_) {
+    if (shard.defined()) squares += squares_of(shard);
+  }
+  at::Tensor sum = at::scalar_tensor(squares, at::kDouble);
+  context_.group.all_reduce(sum);
+  return std::sqrt(sum.item<double>());
 }
 
 void Gradients::clear() {
   settle();
-  each_exchange([](CodecExchange& exchange) { exchange.undo(); });
-  codec_steps_ = kept_steps_;
-  for (Unit& unit : context_.units) {
-    context_.meter.add(context_.meter.gradients, -bytes_of(unit.gradient));
-    unit.gradient.reset();
+  context_.replicas.undo();
+  for (at::Tensor& shard : shards_) {
+    context_.meter.add(context_.meter.gradients, -bytes_of(shard));
+    shard.reset();
   }
-  std::fill(used_.begin(), used_.end(), false);
-  all_finite_ = alike_ = in_range_ = true;
+  report_.clear();
   if (context_.check != nullptr) context_.check->clear();
   for (std::size_t param = 0; param < kept_.size(); ++param) {
     context_.params[param].tensor.mutable_grad().reset();

@@ -201,17 +201,13 @@ void InPlace::reduce(int unit, at::Tensor& shard) {
     if (end > filled) shard.narrow(0, filled, end - filled).zero_();
   };
   ledger_.read_peers([&] {
-    for (std::size_t place = 0; place < u.params.size(); ++place) {
-      const int param = u.params[place];
-      const Piece piece =
-          piece_of(u, place, params_[index(param)].tensor.numel(), ledger_.host().rank());
-      if (piece.end <= piece.begin) continue;
-      const Sources sources(ledger_, {param, piece.begin, piece.end}, dtype_of(u.type),
+    for (const Piece& piece : pieces_of(u, params_, ledger_.host().rank())) {
+      const Sources sources(ledger_, {piece.param, piece.begin, piece.end}, dtype_of(u.type),
                             weights.data());
       if (sources.count == 0) continue;
       ledger_.host().count_moved(sources.peer_bytes());
       zero_up_to(piece.at);
-      filled = piece.at + piece.end - piece.begin;
+      filled = piece.at + piece.count();
       sources.reduce(static_cast<std::byte*>(shard.data_ptr()) +
                      static_cast<std::size_t>(piece.at) * shard.element_size());
     }

@@ -8,7 +8,7 @@
 // gather of a unit fills its memory. Later ones go to spares_, which keep their memory until
 // drain().
 //
-// Order of collectives in a group: at the start of a pass, one number of each rank (heads_); then
+// Order of collectives in a group: at the start of a pass, one number of each rank (order_); then
 // gathers in the order of entries, up to `prefetch` blocks ahead. check_peers() reads the numbers
 // before this rank waits for a gather. So ranks in different passes get an error that says so.
 //
@@ -36,7 +36,8 @@ Passes::Passes(Group group, std::vector<Unit>& units, int prefetch, Meter& meter
       units_(units),
       prefetch_(prefetch),
       meter_(meter),
-      places_(units.size()) {
+      places_(units.size()),
+      order_(group_) {
   int blocks = 0;
   for (const Unit& unit : units_) blocks = std::max(blocks, unit.blocks.back() + 1);
   by_block_.resize(static_cast<std::size_t>(blocks));
@@ -82,22 +83,21 @@ void Passes::enter(int block, Direction direction) {
   if (units_of(block).empty()) return;
   if (!can_go_on(block, direction)) {
     begin(direction);
-    if (direction == Direction::kForward && at::GradMode::is_enabled()) ++forwards_;
+    if (direction == Direction::kForward && at::GradMode::is_enabled()) order_.with_gradients();
   }
-  if (direction == Direction::kForward)
-    ascending_ = ascending_ && block >= std::exchange(last_, block);
+  if (direction == Direction::kForward) order_.run(block);
   for (const std::size_t end = end_of(block, prefetch_); issued_ < end;) issue();
   for (Entry& entry : entries_) {
     if (entry.block == block) entry.reserved = false;
   }
   // Gradients of higher blocks leave before this rank waits for a gather (passes.h).
-  pass(mine_in_order_ ? block : kNone);
+  pass(order_.mine_in_order() ? block : kNone);
   for (const int unit : units_of(block)) await(unit);
 }
 
 void Passes::pass(int block) {
   if (direction_ != Direction::kBackward) return;
-  check_peers();
+  order_.check_peers();
   if (passing_) passing_(block);
 }
 
@@ -106,18 +106,7 @@ void Passes::begin(Direction direction) {
   direction_ = direction;
   under_way_ = true;
   issued_ = 0;
-  ++passes_;
-  last_ = -1;
-  const bool backward = direction == Direction::kBackward;
-  if (backward) {
-    const int forwards = std::exchange(forwards_, 0);
-    mine_in_order_ = std::exchange(ascending_, true) && forwards == 1;
-  }
-  // The number of the pass, its direction, and whether this rank ran its blocks in order.
-  heads_.part =
-      at::tensor({passes_ * 4 + (backward ? 2 : 0) + (mine_in_order_ ? 1 : 0)}, at::kLong);
-  heads_.whole = at::empty({group_.size()}, at::kLong);
-  heads_.work = group_.all_gather_async(heads_.whole, heads_.part);
+  order_.begin(direction == Direction::kBackward);
 }
 
 // Waits for unused gathers one by one, so that they need the memory of a single one.
@@ -135,7 +124,7 @@ void Passes::end(bool all_done) {
   for (Entry& entry : entries_) {
     if (std::exchange(entry.reserved, false)) release(entry.unit);
   }
-  check_peers();
+  order_.check_peers();
   under_way_ = false;
 }
 
@@ -143,7 +132,7 @@ void Passes::finish(Direction direction, bool whole) {
   if (entries_.empty()) return;
   if (whole) {
     begin(direction);
-    if (direction == Direction::kForward) ++forwards_;
+    if (direction == Direction::kForward) order_.with_gradients();
   }
   if (under_way_ && direction_ == direction) end(true);
 }
@@ -170,35 +159,13 @@ Passes::Gather Passes::gather(const Unit& unit) {
 }
 
 void Passes::await(int unit) {
-  check_peers();
+  order_.check_peers();
   Place& place = places_[static_cast<std::size_t>(unit)];
   if (!place.gather.work) return;
   place.gather.work->wait();
   place.buffer = std::move(place.gather.whole);
   place.gather = {};
   put_below(units_[static_cast<std::size_t>(unit)], place.buffer);
-}
-
-void Passes::check_peers() {
-  if (!heads_.work) return;
-  heads_.work->wait();
-  const auto* heads = heads_.whole.const_data_ptr<std::int64_t>();
-  in_order_ = true;
-  for (int peer = 0; peer < group_.size(); ++peer) {
-    const auto name = [](std::int64_t head) {
-      return std::to_string(head / 4) + (head % 4 >= 2 ? " (backward)" : " (forward)");
-    };
-    const std::int64_t mine = heads[group_.rank()];
-    in_order_ = in_order_ && heads[peer] % 2 != 0;
-    if (heads[peer] / 2 == mine / 2) continue;
-    throw Error(Errc::kInvalidArgument,
-                "sharded: rank " + std::to_string(peer) + " is in pass " + name(heads[peer]) +
-                    ", this rank in pass " + name(mine) +
-                    ": all ranks must make the same forward and backward passes; call skip_batch() "
-                    "on a rank without a batch",
-                {"sharded", group_.rank(), peer});
-  }
-  heads_ = {};
 }
 
 void Passes::release(int unit) {

@@ -8,7 +8,8 @@
 // gather. Then the rank that has sent the fewest gradients always finds everything that it waits
 // for. A backward has this order if the forward ran blocks in ascending order, since autograd first
 // runs the nodes that were made last. Ranks tell each other at the start of a pass whether this
-// holds. If it does not hold on one rank, no rank waits for gradients before the end of backward.
+// holds (pass_order.h). If it does not hold on one rank, no rank waits for gradients before the end
+// of backward.
 //
 // A gather is an entry of a pass. enter() issues all entries up to those of its block and of
 // `prefetch` more blocks. Data that has arrived but was not used is reserved until the pass ends. A
@@ -21,6 +22,7 @@
 #include <vector>
 
 #include "weft/comm/group.h"
+#include "weft/engine/internal/pass_order.h"
 #include "weft/engine/internal/unit.h"
 
 namespace weft::engine::internal {
@@ -39,7 +41,7 @@ class Passes {
     releasing_ = std::move(releasing);
   }
   // In a backward pass: true if the last forward of all ranks was in ascending order.
-  bool in_order() const { return in_order_; }
+  bool in_order() const { return order_.in_order(); }
 
   // Returns when the units of the block are gathered. Each stays until its release().
   void enter(int block, Direction direction);
@@ -79,7 +81,6 @@ class Passes {
   void issue();
   Gather gather(const Unit& unit);
   void await(int unit);
-  void check_peers();
   void pass(int block);
   Entry& at(std::size_t position);
   const Entry& at(std::size_t position) const;
@@ -96,14 +97,9 @@ class Passes {
   bool under_way_ = false;
   Direction direction_ = Direction::kForward;
   std::size_t issued_ = 0;  // number of entries issued in this pass
-  std::int64_t passes_ = 0;
+  PassOrder order_;
   std::function<void(int)> passing_;
   std::function<void(const Unit&, const at::Tensor&)> releasing_;
-  int last_ = -1;          // the last block that ran in this forward pass
-  int forwards_ = 0;       // forward passes with gradients since the last backward pass
-  bool ascending_ = true;  // their blocks
-  bool mine_in_order_ = true, in_order_ = true;
-  Gather heads_;  // the pass that each rank is in
 };
 
 }  // namespace weft::engine::internal

@@ -1,5 +1,4 @@
-// Divides a model into units and shards. running.cc has forward and backward, stepping.cc the step,
-// sharded_changes.cc changes of the module, shards.cc the slices of checkpoints.
+// Makes a sharded model of its parts, and saves and loads it. sharded_step.cc has the path of a step.
 //
 // Three kinds of groups, since each needs an order of its own:
 //   group_      gradients, norms, steps: units in descending order
@@ -11,6 +10,8 @@
 // Order of construction: all ranks agree on the parameters; units get their memory; the optimizer
 // gets the places of its state in it; the watch notes the memory that parameters have from now on.
 // The last barrier lets no rank begin a step while another one still makes its model.
+//
+// A load begins when no rank reads the masters any more, and ends by publish(), as a step does.
 //
 // Lifetime: hooks of tensors hold the model weakly. After its end, parameters of stage 3 have no
 // memory, since passes_ owned it. Their use is then an error with a text.
@@ -34,6 +35,32 @@ bool share_memory(const Group& group, Weights weights) {
   return weights != Weights::kPrivate && group.host() != nullptr;
 }
 
+void check_sharded(const ShardedOptions& options, const OptimizerSpec& optimizer,
+                   const std::vector<internal::Param>& params) {
+  WEFT_REQUIRE(
+      options.stage >= 1 && options.stage <= 3,
+      "sharded: stage " + std::to_string(options.stage) + "; the stages are 0, 1, 2 and 3");
+  WEFT_REQUIRE(options.average != ShardedOptions::Average::kAdasum,
+               "sharded: adasum combines whole gradients; use stage 0");
+  WEFT_REQUIRE(options.prefetch >= 0, "sharded: prefetch must be at least 0");
+  WEFT_REQUIRE(!options.compute || *options.compute == at::kBFloat16 ||
+                   *options.compute == at::kHalf || *options.compute == at::kFloat,
+               "sharded: compute must be bfloat16, float16 or float32");
+  WEFT_REQUIRE(
+      !options.apart || (options.apart->which && options.average == ShardedOptions::Average::kSum),
+      "sharded: options.apart needs `which`, and average = kSum");
+  WEFT_REQUIRE(!options.apart || optimizer.max_grad_norm == 0,
+               "sharded: max_grad_norm is not supported with options.apart, since no rank of this "
+               "group has the whole norm; set max_grad_norm = 0 and scale in step()");
+  WEFT_REQUIRE(!options.reduce || c10::isFloatingType(*options.reduce),
+               "sharded: reduce must be a floating-point type");
+  for (const auto& param : params) {
+    WEFT_REQUIRE(c10::isFloatingType(param.tensor.scalar_type()) &&
+                     param.tensor.device().is_cpu() && param.tensor.layout() == at::kStrided,
+                 "sharded: parameter '" + param.name + "' is not a dense floating CPU tensor");
+  }
+}
+
 }  // namespace
 
 ShardedModel::ShardedModel(Context context, OptimizerSpec optimizer)
@@ -41,7 +68,7 @@ ShardedModel::ShardedModel(Context context, OptimizerSpec optimizer)
       weights_(group_.duplicate(part_name(group_, "weights"))),
       shared_(share_memory(group_, options_.weights)),
       buffers_(options_.sync_buffers ? buffers() : Tensors{}) {
-  check_options(optimizer);
+  check_sharded(options_, optimizer, params_);
   check_same();
   for (auto& param : params_) {
     param.apart = options_.apart && options_.apart->which(param.name);
@@ -56,10 +83,8 @@ ShardedModel::ShardedModel(Context context, OptimizerSpec optimizer)
   }
   memory_ = std::make_unique<internal::UnitMemory>(
       internal::UnitMemory::Context{group_, weights_, shared_, options_, params_, meter_});
-  if (memory_->is_gathered()) {
-    passes_ = std::make_unique<internal::Passes>(weights_, units(), options_.prefetch, meter_);
-    running_.emplace(*passes_);
-  }
+  replica_sums_.emplace(options_, params_, units(), group_.rank());
+  if (memory_->is_gathered()) make_passes();
   std::vector<at::ScalarType> types;
   std::vector<std::vector<std::int64_t>> shapes;
   for (const auto& param : params_) {
@@ -69,48 +94,42 @@ ShardedModel::ShardedModel(Context context, OptimizerSpec optimizer)
   updates_ = std::make_unique<internal::Updates>(std::move(optimizer), names(), types, shapes);
   memory_->place_state(*updates_);
   make_whole();
-  watch_module();
+  begin_watch();
+  watch_optimizer_settings();
+  shard_updates_.emplace(
+      internal::ShardUpdates::Context{group_, params_, *memory_, *updates_, whole_.get(), watch()});
+  changes_.emplace(internal::ShardedChanges::Context{group_, options_.replicas, params_, *memory_,
+                                                     *shard_updates_, watch(),
+                                                     [this] { return is_held_changed(); }});
+  state_.emplace(internal::ShardedState::Context{group_, params_, *memory_, *updates_, watch()});
   begin_hiding(
       "cannot be used here, since ZeRO divides sums of gradients over the ranks; to clip, "
       "use max_grad_norm of the optimizer; to read sums, call grad_norm() or gradients() of "
       "the parallel model");
-  reducer_ = std::make_unique<internal::Gradients>(internal::Gradients::Context{
-      group_, params_, units(), options_, meter_, *samples_, watch(), options_.check.get()});
-  if (passes_) {
-    passes_->on_passing([this](int block) {
-      reducer_->may_wait(passes_->in_order());
-      if (travels()) reducer_->passed(block);
-    });
-    passes_->on_release(
-        [this](const internal::Unit& unit, const at::Tensor& whole) { check_copy(unit, whole); });
-  }
-  note_written();
+  gradients_ = std::make_unique<internal::Gradients>(
+      internal::Gradients::Context{.group = group_,
+                                   .params = params_,
+                                   .units = units(),
+                                   .options = options_,
+                                   .meter = meter_,
+                                   .replicas = *replica_sums_,
+                                   .samples = *samples_,
+                                   .watch = watch(),
+                                   .check = options_.check.get()});
+  shard_updates_->note_written();
   if (group_.size() > 1) group_.barrier();
 }
 
-void ShardedModel::check_options(const OptimizerSpec& optimizer) const {
-  WEFT_REQUIRE(
-      options_.stage >= 1 && options_.stage <= 3,
-      "sharded: stage " + std::to_string(options_.stage) + "; the stages are 0, 1, 2 and 3");
-  WEFT_REQUIRE(options_.average != ShardedOptions::Average::kAdasum,
-               "sharded: adasum combines whole gradients; use stage 0");
-  WEFT_REQUIRE(options_.prefetch >= 0, "sharded: prefetch must be at least 0");
-  WEFT_REQUIRE(!options_.compute || *options_.compute == at::kBFloat16 ||
-                   *options_.compute == at::kHalf || *options_.compute == at::kFloat,
-               "sharded: compute must be bfloat16, float16 or float32");
-  WEFT_REQUIRE(!options_.apart ||
-                   (options_.apart->which && options_.average == ShardedOptions::Average::kSum),
-               "sharded: options.apart needs `which`, and average = kSum");
-  WEFT_REQUIRE(!options_.apart || optimizer.max_grad_norm == 0,
-               "sharded: max_grad_norm is not supported with options.apart, since no rank of this "
-               "group has the whole norm; set max_grad_norm = 0 and scale in step()");
-  WEFT_REQUIRE(!options_.reduce || c10::isFloatingType(*options_.reduce),
-               "sharded: reduce must be a floating-point type");
-  for (const auto& param : params_) {
-    WEFT_REQUIRE(c10::isFloatingType(param.tensor.scalar_type()) &&
-                     param.tensor.device().is_cpu() && param.tensor.layout() == at::kStrided,
-                 "sharded: parameter '" + param.name + "' is not a dense floating CPU tensor");
-  }
+void ShardedModel::make_passes() {
+  passes_ = std::make_unique<internal::Passes>(weights_, units(), options_.prefetch, meter_);
+  running_.emplace(*passes_);
+  passes_->on_passing([this](int block) {
+    gradients_->may_wait(passes_->in_order());
+    if (travels()) gradients_->passed(block);
+  });
+  passes_->on_release([this](const internal::Unit& unit, const at::Tensor& whole) {
+    changes_->check_copy(unit, whole);
+  });
 }
 
 ShardedModel::~ShardedModel() {
@@ -145,6 +164,60 @@ std::string ShardedModel::describe() const {
   if (options_.reduce) text += std::string(", reduced in ") + c10::toString(*options_.reduce);
   if (!options_.offload.empty()) text += ", optimizer state in " + options_.offload.string();
   return text;
+}
+
+Sharded::Memory ShardedModel::memory() {
+  const Sharded::Memory now{meter_.parameters, meter_.gradients, meter_.state, meter_.peak};
+  meter_.peak = meter_.parameters + meter_.gradients + meter_.state;
+  return now;
+}
+
+void ShardedModel::each_whole(const Visit& visit) {
+  if (shared_) group_.barrier();  // other ranks may still compute with shared masters
+  if (!is_held_changed_anywhere()) check_values();
+  changes_->pull();
+  state_->each_whole(visit);
+}
+
+void ShardedModel::take_over(const std::map<std::string, at::Tensor>& given) {
+  begin_load();
+  go_home();
+  changes_->forget_pulled();
+  state_->scatter(given);
+  end_load();
+}
+
+checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted wanted) {
+  // To save, values that the program has given to the module are taken from there: it is not
+  // collective, so another rank may still use shared masters.
+  const bool saves = wanted == Wanted::kToSave;
+  if (saves && !is_held_changed()) changes_->check_written();
+  if (wanted == Wanted::kToLoad) changes_->pull_for_held();
+  return state_->slices(placing,
+                        {.optimizer_state = wanted != Wanted::kWeights, .of_module = saves});
+}
+
+void ShardedModel::begin_load() {
+  end_pass();
+  if (passes_) passes_->drain();
+  if (shared_) group_.barrier();
+}
+
+void ShardedModel::end_load() {
+  memory_->publish(true);
+  watch().rebase(true);
+  note_held();
+  shard_updates_->note_written();
+  if (shared_) group_.barrier();
+}
+
+// The caller publishes the masters then.
+void ShardedModel::take_loaded() {
+  watch().check(false);  // held() values are the masters', so they are no changes of the module
+  if (!has_loaded(params_.size())) return changes_->forget_pulled();
+  if (is_held_changed_anywhere()) memory_->publish(true);  // so that ranks have equal values again
+  changes_->take_loaded();
+  go_home();
 }
 
 }  // namespace weft::engine

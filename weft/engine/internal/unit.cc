@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "weft/engine/internal/index.h"
 #include "weft/engine/parameter_cuts.h"
 
 namespace weft::engine::internal {
@@ -47,6 +48,14 @@ Unit unit_for(const Param& param, const UnitOptions& options) {
 
 }  // namespace
 
+checkpoint::Rectangle rectangle_of(
+    const Param& param,
+    const std::function<checkpoint::Rectangle(const std::string& parameter)>& placing) {
+  if (placing) return placing(param.name);
+  const auto sizes = param.tensor.sizes().vec();
+  return {param.name, sizes, std::vector<std::int64_t>(sizes.size(), 0), sizes};
+}
+
 std::vector<Unit> make_units(const std::vector<Param>& params, const UnitOptions& options) {
   std::vector<Unit> units;
   for (std::size_t i = 0; i < params.size(); ++i) {
@@ -71,11 +80,22 @@ std::vector<Unit> make_units(const std::vector<Param>& params, const UnitOptions
   return units;
 }
 
-Piece piece_of(const Unit& unit, std::size_t place, std::int64_t count, int rank) {
-  const std::int64_t first = rank * unit.shard, offset = unit.offsets[place];
-  const std::int64_t begin = std::max(offset, first),
-                     end = std::min(offset + count, first + unit.shard);
-  return {begin - offset, end - offset, begin - first};
+bool Unit::has_copy() const {
+  return master.storage().unsafeGetStorageImpl() != flat.storage().unsafeGetStorageImpl();
+}
+
+std::vector<Piece> pieces_of(const Unit& unit, const std::vector<Param>& params, int rank) {
+  std::vector<Piece> pieces;
+  const std::int64_t first = rank * unit.shard;
+  for (std::size_t place = 0; place < unit.params.size(); ++place) {
+    const std::int64_t offset = unit.offsets[place];
+    const std::int64_t count = params[index(unit.params[place])].tensor.numel();
+    const std::int64_t begin = std::max(offset, first),
+                       end = std::min(offset + count, first + unit.shard);
+    if (end > begin)
+      pieces.push_back({unit.params[place], begin - offset, end - offset, begin - first});
+  }
+  return pieces;
 }
 
 void put_scaled(at::Tensor& part, const at::Tensor& gradient, double weight) {

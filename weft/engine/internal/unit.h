@@ -13,13 +13,12 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "weft/comm/group.h"
-#include "weft/engine/codec/codec_exchange.h"
-#include "weft/engine/internal/written.h"
+#include "weft/checkpoint/slice.h"
 
 namespace weft::engine::internal {
 
@@ -33,6 +32,11 @@ struct Param {
   std::size_t arrays = 0;  // of optimizer state
 };
 
+// Position of a parameter in the whole model: by `placing`, if there is one (Sharded::Placing).
+checkpoint::Rectangle rectangle_of(
+    const Param& param,
+    const std::function<checkpoint::Rectangle(const std::string& parameter)>& placing);
+
 // Counts the bytes that a rank holds.
 struct Meter {
   std::int64_t parameters = 0, gradients = 0, state = 0, peak = 0;
@@ -43,6 +47,7 @@ struct Meter {
 };
 
 struct Unit {
+  // Its parameters and their places, from make_units().
   std::vector<int> params;
   std::vector<std::int64_t> offsets;  // offset of each parameter, in elements
   std::vector<int> blocks;
@@ -52,19 +57,22 @@ struct Unit {
   bool trainable = true, apart = false, uncoded = false;
   std::size_t arrays = 0;  // of optimizer state, the same for all its parameters
 
+  // Its memory on this rank, from UnitMemory.
   at::Tensor flat;
   // The parameters, if it is gathered. They explain errors while they have no memory.
   std::vector<at::Tensor> gathered;
-  at::Tensor master;    // may be a view of `flat`
-  at::Tensor gradient;  // undefined: none
-  Written written;      // of `master`, if the ranks share it
-  // Sums the shard over its replicas; null: there are no replicas.
-  std::shared_ptr<CodecExchange> exchange;
+  at::Tensor master;              // may be a view of `flat`
   std::vector<at::Tensor> state;  // optimizer state, in the layout of the shard
 
   std::int64_t bytes() const {
     return elements * static_cast<std::int64_t>(c10::elementSize(type));
   }
+  // The shard of a rank in a tensor like `flat`.
+  at::Tensor shard_of(const at::Tensor& whole, int rank) const {
+    return whole.narrow(0, rank * shard, shard);
+  }
+  // True if the optimizer keeps another copy of the weights: `master` is no view of `flat`.
+  bool has_copy() const;
 };
 
 struct UnitOptions {
@@ -78,11 +86,17 @@ struct UnitOptions {
 std::vector<Unit> make_units(const std::vector<Param>& params, const UnitOptions& options);
 
 // The part of a parameter in a rank's shard: elements [begin, end) of the parameter, at position
-// `at` of the shard. Empty if end <= begin.
+// `at` of the shard.
 struct Piece {
+  int param = 0;
   std::int64_t begin = 0, end = 0, at = 0;
+
+  std::int64_t count() const { return end - begin; }
+  // This part of the rank's shard.
+  at::Tensor of(const at::Tensor& shard) const { return shard.narrow(0, at, count()); }
 };
-Piece piece_of(const Unit& unit, std::size_t place, std::int64_t count, int rank);
+// The parts of the unit's parameters in a rank's shard, in their order. None is empty.
+std::vector<Piece> pieces_of(const Unit& unit, const std::vector<Param>& params, int rank);
 
 // Writes a gradient (dense or sparse) times `weight` into its part of the flat unit. It is scaled
 // before any sum, so that 16-bit floats overflow only if the average does.

@@ -45,7 +45,6 @@ UnitMemory::UnitMemory(const Context& of) : of_(of) {
                    .compute = of_.options.compute,
                    .most_bytes = bounded ? static_cast<std::int64_t>(of_.options.unit_bytes) : 0});
   for (auto& unit : units_) place(unit);
-  join_replicas();
 }
 
 // Rank 0's values, in the type of the masters.
@@ -63,7 +62,7 @@ at::Tensor UnitMemory::values_of(const Unit& unit) {
   }
   // The replicas take the values of their first rank, and then each group those of its rank 0. So
   // all groups end with the values of the first group's rank 0.
-  if (const auto& replicas = replicas_of(unit)) replicas->broadcast(whole);
+  if (const auto& replicas = replicas_of(unit, of_.options)) replicas->broadcast(whole);
   of_.group.broadcast(whole);
   return whole;
 }
@@ -78,9 +77,7 @@ void UnitMemory::view_into(Unit& unit) {
 void UnitMemory::place(Unit& unit) {
   const at::NoGradGuard guard;
   const at::Tensor whole = values_of(unit);
-  const auto mine = [&](const at::Tensor& of) {
-    return of.narrow(0, of_.group.rank() * unit.shard, unit.shard);
-  };
+  const auto mine = [&](const at::Tensor& of) { return unit.shard_of(of, of_.group.rank()); };
   if (of_.shared) {
     std::byte* const block =
         of_.weights.host()->share(static_cast<std::size_t>(unit.bytes()), of_.weights.timeout());
@@ -138,11 +135,7 @@ void UnitMemory::place_state(Updates& updates) {
       unit.state.back().fill_(updates.spec().initial_accumulator);
       if (state_file_) next += bytes_of_array(unit);
     }
-    for (std::size_t place = 0; place < unit.params.size(); ++place) {
-      const int param = unit.params[place];
-      const auto piece =
-          piece_of(unit, place, of_.params[index(param)].tensor.numel(), of_.group.rank());
-      if (piece.end <= piece.begin) continue;
+    for (const Piece& piece : pieces_of(unit, of_.params, of_.group.rank())) {
       const auto at = [&](const at::Tensor& flat) {
         return static_cast<std::byte*>(flat.data_ptr()) +
                static_cast<std::size_t>(piece.at) * flat.element_size();
@@ -150,54 +143,22 @@ void UnitMemory::place_state(Updates& updates) {
       Updates::Place mine{.weight = at(unit.master), .first = piece.begin};
       for (std::size_t array = 0; array < unit.arrays; ++array)
         mine.state[array] = at(unit.state[array]);
-      updates.put(param, mine);
+      updates.put(piece.param, mine);
     }
   }
   of_.meter.add(of_.meter.state, bytes);
 }
 
-// The ranks with which a unit's shards are summed; null: none.
-const std::optional<Group>& UnitMemory::replicas_of(const Unit& unit) const {
-  return unit.apart ? of_.options.apart->replicas : of_.options.replicas;
-}
-
-void UnitMemory::join_replicas() {
-  const compress::Spec spec = compress::parse(of_.options.codec);
-  const bool codes = spec.kind != compress::Kind::kNone;
-  WEFT_REQUIRE(spec.kind != compress::Kind::kAuto,
-               "sharded: codec = \"auto\" is for DataParallel; name a codec");
-  WEFT_REQUIRE(!codes || of_.options.average != ShardedOptions::Average::kBySamples,
-               "sharded: a codec needs the same weight of gradients in every step; average by "
-               "ranks, or sum");
-  for (std::size_t i = 0; i < units_.size(); ++i) {
-    Unit& unit = units_[i];
-    const auto& replicas = replicas_of(unit);
-    if (!replicas || !unit.trainable) continue;
-    if (!codes || unit.uncoded) {
-      unit.exchange = std::make_shared<CodecExchange>(*replicas);
-      continue;
-    }
-    const at::ScalarType type = of_.options.reduce.value_or(unit.type);
-    WEFT_REQUIRE(type == at::kFloat, std::string("sharded: a codec needs float32 gradients, not ") +
-                                         c10::toString(type) + "; set codec = \"none\"");
-    compress::Unit whole{
-        .count = unit.elements, .matrices = {}, .id = static_cast<std::uint32_t>(i)};
-    for (std::size_t place = 0; place < unit.params.size(); ++place) {
-      const at::Tensor& like = of_.params[index(unit.params[place])].tensor;
-      if (like.numel() > 0) whole.matrices.push_back(matrix_at(unit.offsets[place], like));
-    }
-    unit.exchange = std::make_shared<CodecExchange>(
-        *replicas, spec, part_of(whole, of_.group.rank() * unit.shard, unit.shard));
+void UnitMemory::publish(bool frozen) {
+  const at::NoGradGuard guard;
+  if (is_gathered()) return;
+  for (Unit& unit : units_) {
+    if (!unit.trainable && !frozen) continue;
+    const at::Tensor mine = unit.shard_of(unit.flat, of_.group.rank());
+    if (mine.data_ptr() != unit.master.data_ptr()) mine.copy_(unit.master);
+    if (!of_.shared) of_.group.all_gather(unit.flat, mine.clone());
   }
-}
-
-std::vector<std::span<float>> UnitMemory::codec_memory() {
-  std::vector<std::span<float>> all;
-  for (const auto& unit : units_) {
-    if (!unit.exchange) continue;
-    for (const auto& part : unit.exchange->state()) all.push_back(part);
-  }
-  return all;
+  if (of_.shared) of_.group.barrier();
 }
 
 }  // namespace weft::engine::internal

@@ -6,7 +6,6 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 #include <vector>
 
 #include "weft/engine/internal/mapped_file.h"
@@ -33,23 +32,33 @@ class UnitMemory {
   // Allocates the optimizer state of the shards, in memory or in a mapped file.
   void place_state(Updates& updates);
 
+  // Copies the masters to the weights that all ranks compute with: those of trained parameters and,
+  // with `frozen`, all. Returns when this rank may use them. Without effect if is_gathered(), since
+  // the next gather reads the masters. Collective.
+  void publish(bool frozen);
+
   std::vector<Unit>& units() { return units_; }
+  const std::vector<Unit>& units() const { return units_; }
+  bool is_shared() const { return of_.shared; }
   // A unit has its weights only while its blocks run.
   bool is_gathered() const { return of_.options.stage == 3 && !of_.shared; }
-  // The memory of the codecs for exchanges with replicas.
-  std::vector<std::span<float>> codec_memory();
+  // Each rank has all weights in memory of its own.
+  bool is_whole_on_each_rank() const { return !of_.shared && !is_gathered(); }
 
  private:
   at::Tensor values_of(const Unit& unit);
   void view_into(Unit& unit);
   void place(Unit& unit);
-  void join_replicas();
-  const std::optional<Group>& replicas_of(const Unit& unit) const;
 
   const Context of_;
   // Null: state is in memory. Outlives the tensors in it.
   std::unique_ptr<MappedFile> state_file_;
   std::vector<Unit> units_;
 };
+
+// The ranks of other groups that have the same shards of a unit; null: none.
+inline const std::optional<Group>& replicas_of(const Unit& unit, const ShardedOptions& options) {
+  return unit.apart ? options.apart->replicas : options.replicas;
+}
 
 }  // namespace weft::engine::internal

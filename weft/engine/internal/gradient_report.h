@@ -1,0 +1,59 @@
+// What the ranks tell each other at the end of each backward pass, in one all-reduce: samples,
+// parameters with gradients, whether these are finite, and the changes of their modules.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <torch/csrc/distributed/c10d/Work.hpp>
+#include <vector>
+
+#include "weft/comm/group.h"
+
+namespace weft::engine::internal {
+
+class GradientReport {
+ public:
+  explicit GradientReport(std::size_t params) : mine_(params, false), used_(params, false) {}
+
+  // This rank has a gradient of the parameter in this backward pass.
+  void add(int param) { mine_[static_cast<std::size_t>(param)] = true; }
+  bool has(int param) const { return mine_[static_cast<std::size_t>(param)]; }
+
+  struct Facts {
+    double samples = 0;
+    std::uint32_t digest = 0;   // ModuleWatch::digest()
+    int first_not_finite = -1;  // parameter whose gradient is not finite; -1: none
+  };
+  // Sends them, and the parameters of add(), which begin anew. Collective.
+  void send(const Group& group, const Facts& facts);
+  bool is_under_way() const { return numbers_.defined(); }
+  // Waits for the answers of all ranks, and of the replicas if there are some. Returns the samples
+  // of all. Collective.
+  double await(const std::optional<Group>& replicas);
+  // Adds the answers to the ones below. Nothing is under way then.
+  void take();
+
+  // Of all reports that were taken since clear():
+  // By parameter: whether any rank has had a gradient.
+  const std::vector<bool>& used() const { return used_; }
+  // False if a gradient of any rank was not finite.
+  bool all_finite() const { return all_finite_; }
+  // False if the ranks have changed their modules differently.
+  bool alike() const { return alike_; }
+  void clear();
+
+ private:
+  std::vector<bool> mine_, used_;  // by parameter
+  bool all_finite_ = true, alike_ = true;
+  // The samples; for each parameter the number of ranks with a gradient, where a rank whose
+  // gradient is not finite counts as kNotFinite more; the number of ranks; the sums of their
+  // digests and of the squares of these.
+  static constexpr double kNotFinite = 1e6;
+  at::Tensor numbers_;
+  Group::Work work_;
+};
+
+}  // namespace weft::engine::internal

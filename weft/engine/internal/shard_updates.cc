@@ -1,0 +1,128 @@
+#include "weft/engine/internal/shard_updates.h"
+
+#include <ATen/ATen.h>
+
+#include <algorithm>
+#include <span>
+#include <utility>
+
+namespace weft::engine::internal {
+
+ShardUpdates::ShardUpdates(const Context& of) : of_(of), written_(of.memory.units().size()) {}
+
+void ShardUpdates::update(const std::vector<at::Tensor>& gradients, const std::vector<bool>& used) {
+  std::vector<WholePiece> pieces;
+  const std::vector<Unit>& units = of_.memory.units();
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    const Unit& unit = units[i];
+    if (!unit.trainable || !gradients[i].defined()) continue;
+    WrittenCheck check(is_written_once(unit));
+    const auto* const first = static_cast<const std::byte*>(gradients[i].const_data_ptr());
+    for (const Piece& piece : pieces_of(unit)) {
+      const std::byte* const gradient =
+          first + static_cast<std::size_t>(piece.at) * gradients[i].element_size();
+      if (!used[index(piece.param)]) {
+        // No rank used it, so it stays as it is, but its checksum goes on.
+        update_piece(piece, nullptr, check);
+      } else if (of_.whole != nullptr) {
+        pieces.push_back({piece.param, piece.begin, piece.end, gradient});
+      } else {
+        update_piece(piece, gradient, check);
+      }
+    }
+    end(unit, check, written_[i]);
+  }
+  if (of_.whole != nullptr) {
+    const auto changed = of_.whole->update({std::move(pieces), used, of_.group, /*divided=*/true,
+                                            is_whole_once() ? generations() : Generation()});
+    if (changed) of_.watch.refuse_written(*changed, *changed);
+  }
+  of_.updates.stepped(used);
+}
+
+// `gradient`: null if the piece stays as it is.
+void ShardUpdates::update_piece(const Piece& piece, const std::byte* gradient,
+                                WrittenCheck& check) const {
+  const auto element = static_cast<std::int64_t>(c10::elementSize(of_.updates.type(piece.param)));
+  const auto in_block = [&](std::int64_t begin, std::int64_t end,
+                            std::span<const std::byte> weights) {
+    if (gradient == nullptr) return check.stays(weights.data(), weights.size(), begin);
+    check.before(weights.data(), weights.size(), begin);
+    of_.updates.update(piece.param, begin, end, gradient + (begin - piece.begin) * element);
+    check.after(weights.data(), weights.size(), begin);
+  };
+  of_.updates.each_block(piece.param, piece.begin, piece.end, check.on(), in_block);
+}
+
+void ShardUpdates::check_written() {
+  look_at_whole(/*note=*/false);
+  const std::vector<Unit>& units = of_.memory.units();
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    if (!is_written_once(units[i])) continue;
+    Written last = written_[i];
+    end(units[i], unchanged(units[i]), last);
+  }
+}
+
+void ShardUpdates::note_written() {
+  look_at_whole(/*note=*/true);
+  const std::vector<Unit>& units = of_.memory.units();
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    if (!is_written_once(units[i])) continue;
+    written_[i] = {};
+    end(units[i], unchanged(units[i]), written_[i]);
+  }
+}
+
+void ShardUpdates::look_at_whole(bool note) {
+  if (!is_whole_once()) return;
+  std::vector<WholePiece> pieces;
+  for (const Unit& unit : of_.memory.units()) {
+    if (!unit.trainable) continue;
+    for (const Piece& piece : pieces_of(unit))
+      pieces.push_back({piece.param, piece.begin, piece.end});
+  }
+  const auto changed = of_.whole->look(pieces, generations(), note);
+  if (changed) of_.watch.refuse_written(*changed, *changed);
+}
+
+// All weights exist once for all ranks, and the rule looks at them.
+bool ShardUpdates::is_whole_once() const {
+  const std::vector<Unit>& units = of_.memory.units();
+  return of_.whole != nullptr && of_.memory.is_shared() &&
+         std::none_of(units.begin(), units.end(),
+                      [](const Unit& unit) { return unit.trainable && unit.has_copy(); });
+}
+
+// Weights that exist once for all ranks, and that the optimizer updates in place, if at all.
+bool ShardUpdates::is_written_once(const Unit& unit) const {
+  return of_.memory.is_shared() && !unit.has_copy() && !(of_.whole != nullptr && unit.trainable);
+}
+
+// This rank's part, as it is.
+WrittenCheck ShardUpdates::unchanged(const Unit& unit) const {
+  WrittenCheck check(true);
+  if (!unit.trainable) {
+    check.stays(unit.master.const_data_ptr(), unit.master.nbytes(), 0);
+  } else {
+    for (const Piece& piece : pieces_of(unit)) update_piece(piece, nullptr, check);
+  }
+  return check;
+}
+
+void ShardUpdates::end(const Unit& unit, const WrittenCheck& check, Written& written) const {
+  std::uint64_t generation = 0;
+  for (const int param : unit.params) generation += of_.watch.generation(param);
+  if (!check.end(written, generation))
+    of_.watch.refuse_written(unit.params.front(), unit.params.back());
+}
+
+Generation ShardUpdates::generations() const {
+  return [this](int param) { return of_.watch.generation(param); };
+}
+
+std::vector<Piece> ShardUpdates::pieces_of(const Unit& unit) const {
+  return internal::pieces_of(unit, of_.params, of_.group.rank());
+}
+
+}  // namespace weft::engine::internal
