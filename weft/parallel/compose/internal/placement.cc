@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "weft/base/text/words.h"
+#include "weft/comm/texts.h"
 #include "weft/compress/spec.h"
 #include "weft/parallel/compose/internal/passes.h"
 
@@ -189,9 +190,7 @@ void check_for_adasum(const Composition& c) {
   if (!c.plan.adasum) return;
   const bool is_tied =
       std::any_of(c.stages.begin(), c.stages.end(), [](const Stage& stage) { return stage.tied; });
-  at::Tensor refused = at::full({1}, is_tied || !c.replicates() ? 1 : 0, at::kInt);
-  c.mesh.world().all_reduce(refused, ReduceOp::kMax);
-  if (refused.item<int>() != 0)
+  if (!comm::holds_on_all(c.mesh.world(), !is_tied && c.replicates()))
     throw Error(Errc::kBadConfig,
                 "plan: adasum needs float32 parameters, and no weight that is tied over stages");
 }
