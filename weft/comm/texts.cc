@@ -86,6 +86,13 @@ void together(const Group& group, const std::function<void()>& work,
   }
 }
 
+bool holds_on_all(const Group& group, bool here) {
+  if (group.size() == 1) return here;
+  at::Tensor all = at::full({1}, here ? 1 : 0, at::kInt);
+  group.all_reduce(all, ReduceOp::kMin);
+  return all.item<int>() != 0;
+}
+
 std::pair<std::string, std::string> first_difference(const std::string& mine,
                                                      const std::string& other) {
   std::size_t at = 0;

@@ -1,5 +1,5 @@
-// Collectives of texts: names, reports, errors. All ranks of the group call them; texts may differ
-// in length.
+// Collectives of texts: names, reports, errors; and of answers. All ranks of the group call them;
+// texts may differ in length.
 #pragma once
 
 #include <functional>
@@ -31,6 +31,9 @@ struct TogetherOptions {
 // `work` may be different on each rank, and makes no calls of the group. Collective.
 void together(const Group& group, const std::function<void()>& work,
               const TogetherOptions& options = {});
+
+// True on all ranks if `here` is true on all of them. Costs a message of 4 bytes. Collective.
+bool holds_on_all(const Group& group, bool here);
 
 // The first entry in which two lists differ, of each list: "'fc1.weight Float[128, 784]'", or
 // "nothing" if a list ends before it. Entries end with "; ". Not collective.

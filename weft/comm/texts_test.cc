@@ -32,5 +32,15 @@ TEST(Together, ThrowsOnAllRanksWhatOneRankThrowsAndTheGroupStays) {
   });
 }
 
+TEST(HoldsOnAll, IsTrueOnlyIfEveryRankSaysSo) {
+  for (const int ranks : {1, 3}) {
+    replicate(ranks, [&](const Group& group) {
+      EXPECT_TRUE(holds_on_all(group, true));
+      EXPECT_FALSE(holds_on_all(group, group.rank() != ranks - 1));
+      EXPECT_FALSE(holds_on_all(group, false));
+    });
+  }
+}
+
 }  // namespace texts_test
 }  // namespace weft::comm

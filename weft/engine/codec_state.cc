@@ -90,9 +90,7 @@ std::optional<CodecProgress> agree_on_codec_progress(
         if (progress && !fits(*progress)) progress.reset();
       },
       kWords);
-  at::Tensor all = at::full({1}, progress ? 1 : 0, at::kLong);
-  if (group.size() > 1) group.all_reduce(all, ReduceOp::kMin);
-  if (all.item<std::int64_t>() == 0) progress.reset();
+  if (!comm::holds_on_all(group, progress.has_value())) progress.reset();
   return progress;
 }
 
@@ -100,9 +98,7 @@ bool restore_codec_memory(const Group& group, const checkpoint::Reader& saved,
                           const std::vector<std::span<float>>& memory) {
   const checkpoint::Slices slices = slices_of(group.rank(), memory);
   const auto& shape = saved.shapes(kPart).at(slices[0].name);
-  at::Tensor fits = at::full({1}, shape == slices[0].shape ? 1 : 0, at::kLong);
-  group.all_reduce(fits, ReduceOp::kMin);
-  if (fits.item<std::int64_t>() == 0) return false;
+  if (!comm::holds_on_all(group, shape == slices[0].shape)) return false;
   comm::together(
       group, [&] { saved.fill(kPart, slices); }, kWords);
   return true;

@@ -1,13 +1,12 @@
 #include "weft/strategy/shared_batches.h"
 
-#include <ATen/ATen.h>
-
 #include <array>
 #include <atomic>
 #include <cstddef>
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/comm/texts.h"
 #include "weft/store/client.h"
 #include "weft/strategy/internal/batch_numbers.h"
 #include "weft/strategy/internal/shared_memory.h"
@@ -200,9 +199,7 @@ std::unique_ptr<SharedBatches> make_shared_batches(const Group& ranks, const Wor
   if (ranks.size() == 1 || ranks.host() != nullptr)
     return std::make_unique<HostBatches>(ranks, place);
   auto store = options.store ? options.store : store_of_job();
-  at::Tensor has = at::full({1}, store ? 1 : 0, at::kLong);
-  ranks.all_reduce(has, ReduceOp::kMin);
-  if (has.item<std::int64_t>() == 0) return nullptr;
+  if (!comm::holds_on_all(ranks, store != nullptr)) return nullptr;
   return internal::store_batches(ranks, place, options.most_at_a_time, std::move(store));
 }
 

@@ -1,11 +1,10 @@
 #include "weft/engine/internal/model_group.h"
 
-#include <ATen/ATen.h>
-
 #include <mutex>
 #include <utility>
 #include <vector>
 
+#include "weft/comm/texts.h"
 #include "weft/engine/internal/engine.h"
 
 namespace weft::engine::internal {
@@ -35,12 +34,6 @@ std::shared_ptr<const ModelGroup> newest_of(const Group& group) {
   return newest;
 }
 
-bool holds_on_all(const Group& group, bool here) {
-  at::Tensor all = at::full({1}, here ? 1 : 0, at::kInt);
-  group.all_reduce(all, ReduceOp::kMin);
-  return all.item<int>() != 0;
-}
-
 bool works(const Group& group) {
   try {
     group.barrier();
@@ -57,7 +50,8 @@ bool works(const Group& group) {
 std::shared_ptr<const ModelGroup> ModelGroup::of(const Group& group) {
   if (group.size() == 1) return std::make_shared<const ModelGroup>(ModelGroup{group, group});
   auto newest = newest_of(group);
-  if (holds_on_all(group, newest != nullptr) && holds_on_all(group, works(newest->gradients)))
+  if (comm::holds_on_all(group, newest != nullptr) &&
+      comm::holds_on_all(group, works(newest->gradients)))
     return newest;
   const Group gradients = group.attach(part_name(group, "gradients"));
   const auto made = std::make_shared<const ModelGroup>(ModelGroup{group, gradients});

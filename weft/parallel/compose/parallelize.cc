@@ -17,34 +17,35 @@ ParallelModel::~ParallelModel() = default;
 ParallelModel::ParallelModel(ParallelModel&&) noexcept = default;
 
 double ParallelModel::train_step(const Tensors& inputs, const Tensors& targets) {
-  return composed_->run(inputs, targets, true);
+  return composed_->batches.train_step(inputs, targets);
 }
 std::vector<double> ParallelModel::forward_backward(const Tensors& inputs, const Tensors& targets) {
-  return composed_->forward_backward(inputs, targets);
+  return composed_->batches.forward_backward(inputs, targets);
 }
 double ParallelModel::evaluate(const Tensors& inputs, const Tensors& targets) {
-  return composed_->run(inputs, targets, false);
+  return composed_->batches.evaluate(inputs, targets);
 }
-Tensors ParallelModel::predict(const Tensors& inputs) { return composed_->predict(inputs); }
-bool ParallelModel::step() { return composed_->step(); }
+Tensors ParallelModel::predict(const Tensors& inputs) { return composed_->batches.predict(inputs); }
+bool ParallelModel::step() { return composed_->optimizer.step(); }
 void ParallelModel::verify(const Tensors& inputs, const Tensors& targets,
                            const std::function<void(int replica)>& seed) {
-  composed_->verify(inputs, targets, seed);
+  WEFT_REQUIRE(composed_->batches.kept() == 0, "verify: call it before the first batch of a step");
+  composed_->verifier.begin(inputs, targets, seed);
 }
 const std::vector<ParallelModel::WrongGradient>& ParallelModel::wrong_gradients() const {
-  return composed_->wrong_gradients();
+  return composed_->verifier.wrong();
 }
 const std::map<int, std::string>& ParallelModel::not_finite() const {
-  return composed_->not_finite;
+  return composed_->optimizer.not_finite();
 }
 void ParallelModel::abort(const Error& why) { composed_->abort(why); }
-void ParallelModel::zero_grad() { composed_->zero_grad(); }
+void ParallelModel::zero_grad() { composed_->batches.zero_grad(); }
 void ParallelModel::wait_for_weights() { composed_->wait_for_weights(); }
-void ParallelModel::set_accumulate(int batches) { composed_->set_accumulate(batches); }
+void ParallelModel::set_accumulate(int batches) { composed_->batches.set_accumulate(batches); }
 std::optional<ParallelModel::GradientNoise> ParallelModel::gradient_noise() const {
-  return composed_->noise;
+  return composed_->optimizer.gradient_noise();
 }
-double ParallelModel::grad_norm() { return composed_->grad_norm(); }
+double ParallelModel::grad_norm() { return composed_->optimizer.grad_norm(); }
 int ParallelModel::replica() const { return composed_->replica(); }
 int ParallelModel::replicas() const { return composed_->replicas().size(); }
 double ParallelModel::lr() const { return optim::lr_of(composed_->rule); }
@@ -58,32 +59,35 @@ void ParallelModel::set_lr(double lr) {
 
 std::int64_t ParallelModel::steps() const { return composed_->steps; }
 double ParallelModel::loss_scale() const { return composed_->scale(); }
-ParallelModel::NamedTensors ParallelModel::state() { return composed_->state().state(); }
-void ParallelModel::load_state(const NamedTensors& state) { composed_->state().load_state(state); }
+ParallelModel::NamedTensors ParallelModel::state() { return composed_->state.state(); }
+void ParallelModel::load_state(const NamedTensors& state) { composed_->state.load_state(state); }
 std::vector<int> ParallelModel::cuts_of(const Mesh& mesh, const checkpoint::Reader& saved) {
   return internal::saved_cuts(mesh, saved);
 }
 bool ParallelModel::load_codec(const checkpoint::Reader& saved) {
-  return composed_->state().load_codec(saved);
+  return composed_->state.load_codec(saved);
 }
-ParallelModel::Held ParallelModel::held() { return composed_->state().held(); }
+ParallelModel::Held ParallelModel::held() { return composed_->state.held(); }
 
-void ParallelModel::take_changes() { composed_->state().take_changes(); }
+void ParallelModel::take_changes() { composed_->state.take_changes(); }
 
-checkpoint::Parts ParallelModel::shards() { return composed_->state().shards(); }
+checkpoint::Parts ParallelModel::shards() { return composed_->state.shards(); }
 void ParallelModel::load_shards(const checkpoint::SliceSource& source) {
-  composed_->state().load_shards(source);
+  composed_->state.load_shards(source);
 }
 void ParallelModel::load_weights(const checkpoint::SliceSource& source) {
-  composed_->state().load_weights(source);
+  composed_->state.load_weights(source);
 }
 std::vector<ParallelModel::Difference> ParallelModel::compare_replicas() {
-  return internal::compare_replicas(*composed_, composed_->state());
+  return internal::compare_replicas(*composed_, composed_->state);
 }
-void ParallelModel::gather() { composed_->state().gather(); }
+void ParallelModel::gather() { composed_->state.gather(); }
 std::int64_t ParallelModel::gather_bytes() const { return composed_->own_modules.missing_bytes(); }
 void ParallelModel::refuse(const std::string& advice) { composed_->own_modules.refuse(advice); }
-ParallelModel::NamedTensors ParallelModel::gradients() { return composed_->gradients(); }
+ParallelModel::NamedTensors ParallelModel::gradients() {
+  const double scale = composed_->batches.is_stepped() ? 1 : composed_->scale();
+  return composed_->state.gradients(scale);
+}
 
 std::int64_t ParallelModel::num_parameters() {
   std::int64_t mine = 0;
@@ -109,7 +113,7 @@ ParallelModel::Memory ParallelModel::memory() {
   return all;
 }
 
-ParallelModel::Times ParallelModel::take_times() { return std::exchange(composed_->times, {}); }
+ParallelModel::Times ParallelModel::take_times() { return composed_->times.take(); }
 
 std::map<std::string, ExpertLoad> ParallelModel::take_expert_loads() {
   std::map<std::string, ExpertLoad> all;
@@ -124,7 +128,7 @@ std::map<std::string, ExpertLoad> ParallelModel::take_expert_loads() {
 
 std::string ParallelModel::describe() const {
   std::string text;
-  for (const auto& [pass, line] : composed_->done) {
+  for (const auto& [pass, line] : composed_->passes) {
     if (!line.empty()) text += pass + ": " + line + "\n";
   }
   return text;

@@ -4,6 +4,7 @@
 
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "weft/comm/group.h"
@@ -47,8 +48,12 @@ class Decisions {
   Decisions(const Options& options, const Group& world);
 
   Callbacks& callbacks() { return callbacks_; }
-  // A callback of some rank has asked for the end. The same on all ranks.
-  void end() { ends_ = true; }
+  // A callback of some rank has asked for the end, or reason() says why. The same on all ranks.
+  // Returns true at the first call.
+  bool end() {
+    ends_ = true;
+    return !std::exchange(told_, true);
+  }
   void evaluated(const Evaluation& evaluation, std::int64_t step);
   // True if training ends before its last epoch. The same on all ranks.
   bool ends() const { return ends_; }
@@ -59,6 +64,9 @@ class Decisions {
   void saved() { save_is_due_ = false; }
 
   BestMark best() const { return best_ ? best_->mark() : BestMark{}; }
+  // That of the best checkpoint, which the options may not ask for: without keep_best, the best
+  // evaluation may have none.
+  BestMark kept_best() const { return keeps_best_ ? best() : BestMark{}; }
   Best::State state() const { return best_ ? best_->state() : Best::State{}; }
   // Of a resumed run.
   void restore(const Best::State& state);
@@ -70,6 +78,7 @@ class Decisions {
   const bool keeps_best_;
   std::optional<Best> best_;
   bool ends_ = false, save_is_due_ = false;
+  bool told_ = false;  // end() was called
   std::string reason_;
 };
 

@@ -22,6 +22,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/fault/failpoint.h"
+#include "weft/base/log.h"
 #include "weft/base/random.h"
 #include "weft/base/text/words.h"
 #include "weft/comm/init.h"
@@ -29,8 +30,7 @@
 #include "weft/observe/position/position.h"
 #include "weft/train/internal/slow_rank.h"
 
-namespace weft::train {
-namespace internal {
+namespace weft::train::internal {
 namespace {
 
 using observe::Phase;
@@ -95,24 +95,6 @@ BatchDivision division_of(const Options& options, const parallel::Plan& plan,
   division.pass = (share + plan.micro_batches - 1) / plan.micro_batches;
   division.pass = std::max(division.pass, before.pass);
   return division;
-}
-
-// Wraps the source so that the trace records each batch that it prepares.
-data::Source traced(const data::Source& source, observe::Trace* trace) {
-  if (trace == nullptr) return source;
-  return {source.size, [make = source.make, trace](const data::Share& share) {
-            const observe::Trace::Use here(trace, "batches");
-            const observe::TraceScope scope("data", "make batch");
-            return make(share);
-          }};
-}
-
-std::vector<Metric> with_loss(const Task& task) {
-  std::vector<Metric> all = task.metrics;
-  const bool has = std::any_of(all.begin(), all.end(),
-                               [](const Metric& metric) { return metric.name == "loss"; });
-  if (!has) all.insert(all.begin(), Metric{"loss", task.model.loss});
-  return all;
 }
 
 // With other numbers of samples, ranks would take some samples twice and others never. Collective.
@@ -205,14 +187,13 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Save
       options_(options),
       mesh_(mesh),
       worker_mesh_(worker_mesh(mesh, options.strategy)),
-      metrics_(with_loss(task_)),
       batches_(plan_batches(options, replicas(mesh.layout()), task_.train.size)),
-      trace_(trace),
       plan_(plan_for(task_, options, mesh, batches_.global, resumed)),
       division_(division_of(options, plan_, mesh.layout(), resumed)),
       model_(parallel::parallelize(task_.model, of_worker(plan_, options, mesh), worker_mesh_)),
-      shared_(make_shared()),
-      loader_(make_train_loader()),
+      data_(options, mesh, model_, trace),
+      train_(mesh.world(), task_.train, data_, batch_settings()),
+      evaluator_(task_, mesh, model_, data_, evaluation_settings()),
       slowdown_(slowdown_of(mesh.world().rank())) {
   if (resumed == nullptr && task_.start) {
     model_.load_weights(*task_.start());
@@ -228,26 +209,67 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Save
   if (options.balance_by_speed) measure_speeds();
 }
 
-std::vector<std::string> Learner::metrics() const {
-  std::vector<std::string> names;
-  for (const Metric& metric : metrics_) names.push_back(metric.name);
-  return names;
+// Null also on several hosts without a store of the job: workers then get even parts.
+std::unique_ptr<strategy::SharedBatches> Learner::make_shared() const {
+  if (!strategy::is_asynchronous(options_.strategy)) return nullptr;
+  auto shared = strategy::make_shared_batches(
+      mesh_.world(), {mesh_.coordinate("dp"), mesh_.size("dp"), is_first_of_worker()},
+      {.most_at_a_time = options_.strategy.staleness < 0 ? 4 : 1});
+  if (!shared && mesh_.world().rank() == 0) {
+    log_warn(
+        "workers get even parts of each batch: they are on several hosts, and the job has no "
+        "store; weft run starts one for several nodes, and a slow worker then takes fewer");
+  }
+  return shared;
 }
 
-data::Loader Learner::make_loader(const data::Source& source, const data::SamplerOptions& sampling,
-                                  int prefetch) const {
-  data::SamplerOptions mine = sampling;
-  mine.size = source.size;
-  mine.rank = replica();
-  mine.world = replicas(mesh_.layout());
-  if (strategy::exchanges_weights(options_.strategy)) mine.group = model_.replicas();
-  return data::Loader(traced(source, trace_), data::Sampler(mine), prefetch);
+TrainBatches::Settings Learner::batch_settings() {
+  TrainBatches::Settings settings{.sampling = {.batch = batches_.global, .seed = plan_.seed},
+                                  .prefetch = options_.prefetch,
+                                  .shared = make_shared()};
+  // In one process, the last batch of an epoch has samples for its batch norms.
+  if (has_batch_norms()) settings.sampling.least = 2 * std::int64_t{plan_.micro_batches};
+  return settings;
 }
 
-// Index of this rank's share of a batch, over all workers.
-int Learner::replica() const {
-  const bool several = strategy::exchanges_weights(options_.strategy);
-  return (several ? mesh_.coordinate("dp") * model_.replicas() : 0) + model_.replica();
+Evaluator::Settings Learner::evaluation_settings() const {
+  const bool by_shards = plan_.micro_shards > 0;
+  const std::int64_t parts = by_shards ? plan_.micro_shards : data_.replicas(),
+                     even = std::max<std::int64_t>(1, batches_.global / parts);
+  return {.block = options_.eval_batch > 0 ? options_.eval_batch : even,
+          .passes = by_shards ? 1 : plan_.micro_batches,
+          .prefetch = options_.prefetch > 0 ? 1 : 0};
+}
+
+// Ranks of a pipeline have different blocks.
+bool Learner::has_batch_norms() {
+  if (plan_.sync_batch_norm || plan_.micro_shards > 0) return false;
+  at::Tensor any = at::zeros({1}, at::kInt);
+  for (const checkpoint::Slice& buffer : model_.held().buffers) {
+    if (buffer.name.ends_with("running_var")) any.fill_(1);
+  }
+  if (mesh_.world().size() > 1) mesh_.world().all_reduce(any, ReduceOp::kMax);
+  return any.item<int>() > 0;
+}
+
+void Learner::begin_batches(std::int64_t begin, std::int64_t end, std::int64_t done) {
+  train_.rewind();
+  workers_->begin(done);
+  train_.give_out(begin, end);
+}
+
+std::optional<std::int64_t> Learner::take_batch() {
+  const observe::ActivityScope activity(observe::Activity::kData);
+  const auto taken = train_.take();
+  if (!taken) workers_->leave();
+  return taken;
+}
+
+Evaluation Learner::evaluate() {
+  if (!workers_) return evaluator_.evaluate();
+  Evaluation result;
+  workers_->with_result([&] { result = evaluator_.evaluate(); });
+  return result;
 }
 
 int Learner::world_rank(int of_worker) const {
@@ -288,7 +310,7 @@ Learner::Step Learner::step(std::int64_t number, double lr, observe::StepTimer& 
   rate_ = lr;
   model_.set_accumulate(static_cast<int>(passes));
   for (; done.passes < passes; ++done.passes) {
-    const data::Batch batch = next_batch(timer);
+    const data::Batch batch = train_.next(timer);
     global += static_cast<double>(batch.share.global_size);
     mine += static_cast<std::int64_t>(batch.share.indices.size());
     if (!has_samples(batch.share)) continue;
@@ -300,7 +322,7 @@ Learner::Step Learner::step(std::int64_t number, double lr, observe::StepTimer& 
   count_times(timer);
   // A worker without samples still exchanges, since the others wait for it. Where workers take
   // batches when they are ready, nobody does.
-  if (workers_ && !(shared_ && !has_any)) {
+  if (workers_ && !(shared() && !has_any)) {
     const auto scope = timer.time(Phase::kCommunication);
     workers_->after_step({number, lr, done.losses[0], global / mesh_.world().size()});
   }
@@ -308,7 +330,7 @@ Learner::Step Learner::step(std::int64_t number, double lr, observe::StepTimer& 
   if (speeds_) speeds_->add(mine, slowdown_ * computed);
   // The ranks of tp, pp and cp have the same samples.
   const bool counts = mesh_.coordinate("tp") + mesh_.coordinate("pp") + mesh_.coordinate("cp") == 0;
-  done.samples = !shared_ ? global : counts ? static_cast<double>(mine) : 0;
+  done.samples = !shared() ? global : counts ? static_cast<double>(mine) : 0;
   return done;
 }
 
@@ -319,7 +341,7 @@ bool Learner::has_samples(const data::Share& share) const {
 }
 
 void Learner::run_pass(const data::Batch& batch, Step& step) {
-  seed_generator(replica(), step.passes);
+  seed_generator(data_.replica(), step.passes);
   observe::set_activity(observe::Activity::kForward);
   if (options_.verify_steps > 0 && (model_.steps() + 1) % options_.verify_steps == 0)
     model_.verify(batch.inputs, batch.targets, [this](int replica) { seed_generator(replica); });
@@ -378,22 +400,13 @@ void Learner::rebalance() {
   if (!speeds_) return;
   const auto weights = speeds_->rebalance();
   if (!weights) return;
-  loader_.set_weights(*weights);
+  train_.set_weights(*weights);
   std::string shares;
   for (const double weight : *weights)
     shares.append(shares.empty() ? "" : " ")
         .append(std::to_string(std::lround(100 * weight)))
         .append("%");
   log_debug("shares of the batches to come, by speed", {{"shares", shares}});
-}
-
-void Learner::end_epoch() {
-  if (shared_) {
-    position_ = {position_.epoch + 1, 0};
-    return;
-  }
-  WEFT_CHECK(!loader_.next(Deadline::in(mesh_.world().timeout())),
-             "the epoch has more batches than steps");
 }
 
 // Each pipeline stage has its own layers. Their loads are already summed over all ranks that share
@@ -413,5 +426,4 @@ std::optional<Learner::ExpertUse> Learner::expert_use() {
                    choices[0].item<double>() / std::max(1.0, choices[1].item<double>())};
 }
 
-}  // namespace internal
-}  // namespace weft::train
+}  // namespace weft::train::internal

@@ -1,38 +1,27 @@
-// Trains and evaluates a task on a mesh: the parallel model, this rank's batches, the metrics.
+// Trains and evaluates a task on a mesh: the parallel model, the optimizer steps, and the exchange
+// of weights between workers. TrainBatches has this rank's batches, Evaluator the metrics.
 #pragma once
 
-#include <chrono>
-#include <functional>
-#include <map>
+#include <cstdint>
 #include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
-#include "weft/base/log.h"
-#include "weft/data/loader.h"
 #include "weft/observe/step_timer.h"
 #include "weft/observe/trace.h"
 #include "weft/parallel/compose/parallelize.h"
-#include "weft/strategy/shared_batches.h"
+#include "weft/train/internal/evaluator.h"
+#include "weft/train/internal/rank_data.h"
 #include "weft/train/internal/resizing.h"
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/speeds.h"
+#include "weft/train/internal/train_batches.h"
 #include "weft/train/internal/workers.h"
 #include "weft/train/options.h"
 #include "weft/train/task.h"
 
-namespace weft::train {
-
-// Result over a whole data set. Each sample counts once at any number of ranks.
-struct Evaluation {
-  std::int64_t samples = 0;  // 0: nothing was evaluated
-  double loss = 0;
-  std::vector<std::pair<std::string, double>> metrics;  // by name, without the loss
-  double metric(const std::string& name) const;         // 0 without it
-};
-
-namespace internal {
+namespace weft::train::internal {
 
 // Throws Error(kBadConfig) for an invalid plan or contradictory options, before anything is
 // created. Not collective.
@@ -69,7 +58,7 @@ class Learner {
   const Batches& batches() const { return batches_; }
   const BatchDivision& division() const { return division_; }
   std::int64_t samples() const { return task_.train.size; }  // per epoch
-  std::vector<std::string> metrics() const;                  // names, the loss among them
+  std::vector<std::string> metrics() const { return evaluator_.metrics(); }
   bool has_test_data() const { return task_.test.size > 0; }
   double flops_per_sample() const { return task_.flops_per_sample; }
   // Takes the next `passes` batches, at most max_passes(), and does optimizer step `number`, which
@@ -77,17 +66,11 @@ class Learner {
   Step step(std::int64_t number, double lr, observe::StepTimer& timer, std::int64_t passes = 1);
   // 1 without a batch schedule.
   std::int64_t max_passes() const { return plan_.accumulate; }
-  // Where workers take batches when they are ready (asynchronous strategies). Null elsewhere.
-  strategy::SharedBatches* shared() const { return shared_.get(); }
-  // With shared(): gives out the batches of the steps [begin, end) of the epoch. `done`: optimizer
-  // steps before them. Collective.
+  // See TrainBatches. `done`: optimizer steps before those of these batches.
+  strategy::SharedBatches* shared() const { return train_.shared(); }
   void begin_batches(std::int64_t begin, std::int64_t end, std::int64_t done);
-  // With shared(): takes the batch of the next step(). Returns its step within the epoch; nullopt:
-  // none is left. Only ranks of one worker wait for each other.
   std::optional<std::int64_t> take_batch();
-  // With shared(): waits until all workers are done with the batches that were given out. Returns
-  // the step at which they end. Collective.
-  std::int64_t end_batches();
+  std::int64_t end_batches() { return train_.meet(); }
   // Divides the next batches by the measured speed of the ranks. Call it between a reduction of the
   // losses and the next step, while nothing but gradients is in flight.
   void rebalance();
@@ -95,17 +78,14 @@ class Learner {
   // there is one replica. Called on all ranks.
   void start_balancing();
   // Throws if batches of the epoch are left.
-  void end_epoch();
-  // Sums over blocks of samples in a fixed order. With micro-shards or options.eval_batch, the
-  // blocks do not depend on the number of ranks.
+  void end_epoch() { train_.end_epoch(); }
+  // See Evaluator. With micro-shards or options.eval_batch, the blocks do not depend on the number
+  // of ranks.
   Evaluation evaluate();
   std::optional<ExpertUse> expert_use();
   // Position in the data. Call between two steps; all ranks must call set_position().
-  data::SamplerState position() const { return shared_ ? position_ : loader_.state(); }
-  void set_position(const data::SamplerState& position) {
-    position_ = position;
-    loader_.restore(position);
-  }
+  data::SamplerState position() const { return train_.position(); }
+  void set_position(const data::SamplerState& position) { train_.set_position(position); }
   // The model; with a strategy that of this rank's worker.
   parallel::ParallelModel& model() { return model_; }
   // Null unless there are several workers.
@@ -119,43 +99,31 @@ class Learner {
   int world_rank(int of_worker) const;
 
  private:
-  int replica() const;
   bool has_samples(const data::Share& share) const;
-  data::Batch next_batch(observe::StepTimer& timer);
   void run_pass(const data::Batch& batch, Step& step);
   bool update(Step& step);
-  Evaluation evaluate_weights();
-  data::Loader make_loader(const data::Source& source, const data::SamplerOptions& sampling,
-                           int prefetch) const;
   void seed_generator(int replica, std::int64_t pass = 0) const;
-  at::Tensor measure(const data::Batch& batch, bool mine);
   void count_times(observe::StepTimer& timer);
   std::unique_ptr<strategy::SharedBatches> make_shared() const;
-  data::Loader make_train_loader();
+  TrainBatches::Settings batch_settings();
+  Evaluator::Settings evaluation_settings() const;
   bool has_batch_norms();
   void measure_speeds();
 
   const Task task_;
   const Options options_;
   const Mesh mesh_, worker_mesh_;
-  const std::vector<Metric> metrics_;  // including the loss
   const Batches batches_;
-  observe::Trace* const trace_;
   parallel::Plan plan_;
   const BatchDivision division_;
   parallel::ParallelModel model_;
+  const RankData data_;
   std::optional<double> rate_;  // of the last step
   std::optional<Workers> workers_;
-  const std::unique_ptr<strategy::SharedBatches> shared_;
-  data::Loader loader_;
+  TrainBatches train_;
+  Evaluator evaluator_;
   const double slowdown_;
   std::optional<Speeds> speeds_;  // only with options.balance_by_speed, or start_balancing()
-  // With shared_ only.
-  data::SamplerState position_;       // at the last begin_batches() or end_batches()
-  std::int64_t begun_ = 0;            // step within the epoch of the last begin_batches()
-  std::optional<data::Batch> taken_;  // by take_batch()
-  std::chrono::nanoseconds taking_{0};
 };
 
-}  // namespace internal
-}  // namespace weft::train
+}  // namespace weft::train::internal

@@ -17,41 +17,29 @@
 #include "weft/train/internal/loop.h"
 
 #include <algorithm>
-#include <cmath>
 #include <utility>
 
-#include "weft/base/deadline.h"
 #include "weft/base/error.h"
+#include "weft/base/log.h"
 #include "weft/observe/position/position.h"
+#include "weft/optim/learning_rate.h"
 #include "weft/rank_link/messages.h"
 #include "weft/train/internal/batch_schedule.h"
 
 namespace weft::train::internal {
-namespace {
-
-// Every `every` steps, and about once a second where steps are long, so that requests to stop, save
-// or resize do not wait.
-std::int64_t next_look(std::int64_t step, std::int64_t every, double step_s) {
-  const std::int64_t regular = step - step % every + every;
-  return step_s > 0 ? std::min(regular, step + 1 + static_cast<std::int64_t>(1 / step_s)) : regular;
-}
-
-double rounded(double value) { return std::round(value * 1e4) / 1e4; }
-
-}  // namespace
 
 Loop::Loop(Options options, const Config& config, Group world, bool copies)
     : options_(std::move(options)),
       config_(config),
       world_(std::move(world)),
-      copies_(copies),
-      started_(Clock::now()),
+      limits_(options_, at_),
+      requests_(options_, world_, copies),
       tracing_(world_, options_.trace.empty() ? TraceSteps{} : parse_trace(options_.trace)),
       output_(options_, config_, world_),
       resumption_(options_, config_, world_),
-      recorder_(world_),
-      measures_(world_),
+      recorder_(options_, world_, output_),
       health_(options_, world_),
+      evaluations_(options_),
       checkpoints_(options_, world_) {}
 
 void Loop::open(std::optional<Saved> state) {
@@ -62,23 +50,17 @@ void Loop::open(std::optional<Saved> state) {
 
 void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   learner_ = &learner;
-  fields_ = std::move(fields);
-  const Batches& batches = learner.batches();
-  rate_ = options_.schedule;
-  rate_.base = batches.base_rate;
-  if (rate_.period <= 0)
-    rate_.period = static_cast<double>(std::max<std::int64_t>(1, options_.epochs));
-  at_.epoch_steps = batches.per_epoch;
+  at_.epoch_steps = steps_per_epoch();
   Best::check(options_, learner.metrics(), learner.has_test_data());
   decisions_.emplace(options_, world_);
   const bool recovers = resumption_.recovers();
   const auto resumed = resumption_.restore(learner);
   if (resumed) {
     at_ = resumed->count;
-    evaluated_step_ = resumed->evaluated_step;
+    evaluations_.restore(resumed->evaluated_step);
     decisions_->restore(resumed->best);
     if (!recovers) log_info("resuming", {{"step", at_.step}, {"epoch", at_.epoch}});
-    if (!recovers && (at_.epoch >= options_.epochs || at_end())) {
+    if (!recovers && is_over()) {
       log_info("nothing is left to train: raise train.epochs or train.max_steps to go on" +
                    (decisions_->reason().empty() ? "" : "; " + decisions_->reason()),
                {{"epochs", options_.epochs}, {"max_steps", options_.max_steps}});
@@ -87,52 +69,50 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   const StepLog::Flops flops{learner.flops_per_sample(),
                              options_.peak_tflops * 1e12 * static_cast<double>(world_.size())};
   output_.start(at_.step, recovers, flops, throughput);
-  log_.emplace(world_, output_.metrics(), flops);
-  if (resumed) log_->restore_noise(resumed->noise);
-  if (is_shared()) reports_.emplace(options_, world_, learner, output_);
-  looked_step_ = at_.step;
-  next_look_ = at_.step - at_.step % options_.log_every + options_.log_every;
+  output_.set_epoch_fields(std::move(fields));
+  recorder_.start(learner, flops);
+  if (resumed) recorder_.log().restore_noise(resumed->noise);
+  requests_.start(at_.step);
   recorder_.note(at_.step, learner.position(), /*ready=*/true);
-  if (copies_ || checkpoints_.are_on()) check_savable(world_, learner.parts(copies_));
-  checkpoints_.start(output_.checkpoint_path(), at_.step, resumed && !recovers, copies_);
+  const bool copies = requests_.resizes();
+  if (copies || checkpoints_.are_on()) check_savable(world_, learner.parts(copies));
+  checkpoints_.start(output_.checkpoint_path(), at_.step, resumed && !recovers, copies);
   copy_state();
-  if (checkpoints_.are_on()) checkpoints_.make_saver(learner, kept_best());
+  if (checkpoints_.are_on()) checkpoints_.make_saver(learner, decisions_->kept_best());
 }
 
-void Loop::watch_plan(const StepParts& expected, Answer answer) {
+void Loop::watch_plan(const StepParts& expected, PlanAnswer answer) {
   if (is_shared() || expected.step <= 0) return;
-  measures_.watch(expected);
-  answer_ = std::move(answer);
+  recorder_.measures().watch(expected, std::move(answer));
 }
 
 std::optional<TrainResult> Loop::run() {
   const observe::Trace::Use here(tracing_.trace(), "main");
-  output_.line().start_run(batches_of_run(),
-                           at_.epoch * learner_->batches().per_epoch + at_.in_epoch);
+  output_.line().start_run(limits_.batches(steps_per_epoch()),
+                           at_.epoch * steps_per_epoch() + at_.in_epoch);
   if (evaluation_is_left()) {
     evaluate();
     if (decisions_->save_is_due()) save();
   }
-  while (at_.epoch < options_.epochs && !at_end() && !pauses()) run_epoch();
-  if (pauses()) take_last_requests();
-  const bool is_over = at_.epoch >= options_.epochs || at_end();
+  while (!is_over() && !limits_.pauses()) run_epoch();
+  if (limits_.pauses()) take_last_requests();
   // The ranks go on from the copies, so a save that fails here is only logged.
-  if (resize_ != 0 && !is_over) {
+  if (limits_.resize() != 0 && !is_over()) {
     checkpoints_.settle();
     copy_state(/*now=*/true);
     return std::nullopt;
   }
   // The next plan goes on from this checkpoint, so an error of it ends these ranks. Where the
   // launcher replaces them, they go on from the checkpoint before.
-  if (changes_plan_ && !is_over) {
+  if (limits_.changes_plan() && !is_over()) {
     if (!checkpoints_.has(at_.step)) save_now();
     checkpoints_.finish(/*ends=*/false);
     return std::nullopt;
   }
-  changes_plan_ = false;
+  limits_.change_plan(false);
   // The result has an evaluation of this process, also if one before has made it.
-  const bool is_evaluated = evaluated_step_ == at_.step && evaluation_.samples > 0;
-  if (!is_cut() && !is_evaluated) evaluate();
+  const bool is_evaluated = evaluations_.step() == at_.step && evaluations_.last().samples > 0;
+  if (!limits_.is_cut() && !is_evaluated) evaluate();
   if (last_save_is_due()) save();
   end_run();
   return result();
@@ -143,9 +123,8 @@ void Loop::run_epoch() {
   output_.line().start(
       "epoch " + std::to_string(at_.epoch + 1) + "/" + std::to_string(options_.epochs), steps,
       at_.in_epoch);
-  const auto start = Clock::now();
-  output_.begin_window();
-  while (at_.in_epoch < steps && !at_end() && !pauses()) {
+  output_.speed().begin();
+  while (at_.in_epoch < steps && !at_end() && !limits_.pauses()) {
     advance();
     health_.compare_replicas(*learner_, at_.step);  // before a checkpoint of this step is saved
     output_.line().update(at_.in_epoch, output_.shown());
@@ -154,7 +133,7 @@ void Loop::run_epoch() {
     save_within();
     copy_state();
   }
-  training_s_ += seconds_since(start);
+  output_.speed().end();
   output_.line().finish();
   if (at_.in_epoch == steps) end_of_epoch();
   if (!at_end()) copy_state();
@@ -165,16 +144,14 @@ void Loop::advance() {
   tracing_.before(at_.step + 1);
   StepReport report = step();
   tracing_.after(at_.step);
-  step_loss_.reset();
-  if (look_due()) look();
-  report.loss = step_loss_;
+  if (look_is_due()) report.loss = look();
   tell_step(report);
 }
 
 StepReport Loop::step() {
   const observe::TraceScope whole("step", "step");
   recorder_.begin(at_.step + 1);
-  const double lr = rate_.at(at_.epochs());
+  const double lr = learning_rate();
   const data::SamplerState begin = learner_->position();
   Learner::Step done = learner_->step(at_.step + 1, lr, recorder_.timer(),
                                       std::min(at_.passes, at_.epoch_steps - at_.in_epoch));
@@ -196,61 +173,54 @@ StepReport Loop::step() {
   }
   health_.count_skipped(*learner_, record.step, is_bad);
   checkpoints_.add_step(record.seconds);
-  grad_norm_ = record.grad_norm;
-  measures_.add(record);
-  if (is_shared()) {
-    reports_->add(record);
-  } else {
-    trained_samples_ += record.samples;
-    output_.add_samples(record.samples);
-    log_->add(std::move(record));
-  }
+  recorder_.add(std::move(record));
   ++at_.step;
   at_.in_epoch += passes;
   recorder_.note(at_.step, learner_->position());
   return report;
 }
 
-bool Loop::look_due() const {
-  return at_.step >= next_look_ || at_.at_end_of_epoch() || at_end() ||
-         checkpoints_.steps_due(at_.step) || checkpoints_.copy_is_due(at_.step) || evaluation_due();
+double Loop::learning_rate() const {
+  optim::LearningRate rate = options_.schedule;  // in epochs
+  rate.base = learner_->batches().base_rate;
+  if (rate.period <= 0)
+    rate.period = static_cast<double>(std::max<std::int64_t>(1, options_.epochs));
+  return rate.at(at_.epochs());
 }
 
-// Reduces the losses of the last steps over the ranks and agrees on whether to stop.
-void Loop::look() {
-  looked_step_ = at_.step;
+bool Loop::look_is_due() const {
+  return requests_.is_due(at_.step) || at_.at_end_of_epoch() || at_end() ||
+         checkpoints_.steps_due(at_.step) || checkpoints_.copy_is_due(at_.step) ||
+         evaluations_.is_due(at_.step);
+}
+
+// Reduces the losses of the last steps over the ranks and agrees on whether to stop. Returns the
+// loss of the last step.
+double Loop::look() {
   const bool show_ranks = output_.shows_ranks(at_end() || at_.at_end_of_epoch());
-  // wants_meeting() may have asked before: its answer counts, whatever should_stop() says now.
-  const bool wishes_to_stop =
-      std::exchange(wishes_to_stop_, false) || (options_.should_stop && options_.should_stop());
+  const bool wishes_to_stop = requests_.take_stop();
   const Callbacks::Requests asked = decisions_->callbacks().take_requests();
-  auto seen =
-      log_->reduce(at_.epoch_loss,
-                   {.stop = wishes_to_stop,
-                    .end = asked.stop,
-                    .save = asked.save || (world_.rank() == 0 && checkpoints_.minutes_due()),
-                    .ranks = requests_.ranks()},
-                   show_ranks);
+  auto seen = recorder_.log().reduce(
+      at_.epoch_loss,
+      {.stop = wishes_to_stop,
+       .end = asked.stop,
+       .save = asked.save || (world_.rank() == 0 && checkpoints_.minutes_due()),
+       .ranks = requests_.ranks()},
+      show_ranks);
   if (wishes_to_stop) rank_link::tell_launcher(rank_link::Stopping{});
   if (wishes_to_stop && seen.stops < world_.size())
     log_warn("this rank was told to stop: all ranks stop after this step", {{"step", at_.step}});
-  if (is_shared()) {
-    trained_samples_ += reports_->take_sums(seen);
-  } else {
-    output_.show(seen, grad_norm_);
-    step_loss_ = seen.loss;
-  }
+  recorder_.show(seen);
   at_.epoch_loss = seen.sum;
   at_.epoch_samples += seen.samples;
-  stop_ = seen.stop;
+  limits_.agree(seen.stop, requests_.new_ranks(seen.ranks));
   if (seen.end) end_early();
   checkpoints_.request(seen.save);
-  resize_ = copies_ && seen.ranks != world_.size() ? seen.ranks : 0;
   if (at_.step % options_.log_every == 0) {  // other calls depend on times
     at_.passes = next_passes(at_.passes, seen.noise_scale, learner_->batches().global,
                              learner_->max_passes());
   }
-  next_look_ = next_look(at_.step, options_.log_every, seen.step_s);
+  requests_.looked(at_.step, seen.step_s);
   output_.watch_folder();
   if (world_.rank() == 0 && show_ranks) rank_link::tell_launcher(rank_link::StepsDone{at_.step});
   if (const auto end = health_.watch_numbers(seen.not_finite)) {
@@ -264,34 +234,17 @@ void Loop::look() {
   answer_departure();
   checkpoints_.poll();
   learner_->rebalance();
+  return seen.loss;
 }
 
 // All ranks decide by the same numbers. A change of the plan goes on from a checkpoint. So it waits
 // while the weights may not be finite, and where the ranks go on from copies, in another number.
 void Loop::answer_departure() {
-  if (resize_ != 0 || !health_.is_finite()) return;
-  const double expected = measures_.expected();
-  const auto departure = measures_.look();
-  if (!departure) return;
-  if (world_.rank() == 0) log_warn(departure->text);
-  // Steps that are faster than expected are no reason to change the plan.
-  if (departure->measured.step < expected) return;
-  if (departure->cause == Cause::kSlowRank) return learner_->start_balancing();
-  changes_plan_ = checkpoints_.are_on() && answer_ && answer_(*departure, steps_left());
-  if (!changes_plan_ && world_.rank() == 0)
-    log_info("the plan stays: no other layout is worth a change");
-}
-
-std::int64_t Loop::steps_left() const {
-  const std::int64_t epochs = std::max<std::int64_t>(0, options_.epochs - at_.epoch - 1);
-  const std::int64_t left = at_.epoch_steps - at_.in_epoch + epochs * learner_->batches().per_epoch;
-  return options_.max_steps > 0 ? std::min(left, options_.max_steps - at_.step) : left;
-}
-
-// As the progress line counts them: from the first one, in batches.
-std::int64_t Loop::batches_of_run() const {
-  const std::int64_t all = options_.epochs * learner_->batches().per_epoch;
-  return options_.max_steps > 0 ? std::min(all, options_.max_steps) : all;
+  if (limits_.resize() != 0 || !health_.is_finite()) return;
+  const auto change =
+      recorder_.measures().look(limits_.steps_left(steps_per_epoch()), checkpoints_.are_on());
+  if (change == StepMeasures::Change::kBalance) learner_->start_balancing();
+  if (change == StepMeasures::Change::kPlan) limits_.change_plan(true);
 }
 
 void Loop::end_of_epoch() {
@@ -299,31 +252,23 @@ void Loop::end_of_epoch() {
   const double loss = at_.epoch_loss / at_.epoch_samples;  // NaN if all steps were skipped
   ++at_.epoch;
   at_.in_epoch = 0;
-  at_.epoch_steps = learner_->batches().per_epoch;
+  at_.epoch_steps = steps_per_epoch();
   at_.epoch_loss = at_.epoch_samples = 0;
   const bool last = at_.epoch == options_.epochs;
   const auto due = [&](std::int64_t every) {
     return every > 0 && (last || at_.epoch % every == 0);
   };
-  if (due(options_.eval_every) || evaluation_due() || last) evaluate();
+  if (due(options_.eval_every) || evaluations_.is_due(at_.step) || last) evaluate();
   tell_epoch(loss);
   if (due(options_.checkpoint_every) || save_is_due()) save();
   log_epoch(loss);
 }
 
 void Loop::log_epoch(double train_loss) {
-  std::vector<LogField> fields{{"epoch", at_.epoch}, {"train_loss", rounded(train_loss)}};
-  if (evaluation_.samples > 0) fields.emplace_back("test_loss", rounded(evaluation_.loss));
-  for (const auto& [name, value] : evaluation_.metrics) fields.emplace_back(name, rounded(value));
-  for (LogField& field : fields_(evaluation_, trained_samples_ / training_s_))
-    fields.push_back(std::move(field));
-  observe::Values more;
-  if (const auto experts = learner_->expert_use())
-    more = {{"expert_load_max", experts->load_max}, {"expert_dropped", experts->dropped}};
-  if (output_.metrics() != nullptr && !more.empty())
-    output_.metrics()->add("train", at_.step, at_.epoch, more);
-  for (const auto& [name, value] : more) fields.emplace_back(name, rounded(value));
-  log_info("epoch done", fields);
+  observe::Values experts;
+  if (const auto use = learner_->expert_use())
+    experts = {{"expert_load_max", use->load_max}, {"expert_dropped", use->dropped}};
+  output_.log_epoch(at_, train_loss, evaluations_.last(), experts);
 }
 
 void Loop::end_run() {
@@ -332,12 +277,12 @@ void Loop::end_run() {
   checkpoints_.finish();
   if (is_shared()) {
     tracing_.meet(at_.step, /*is_end=*/true);
-    reports_->show_staleness(at_);
+    recorder_.reports()->show_staleness(at_);
   } else {
     tracing_.finish();
   }
   output_.flush();
-  measured_ = measures_.total();
+  recorder_.measures().finish();
   world_.barrier();  // no rank leaves while others still need it
   output_.write_report();
 }
@@ -347,13 +292,14 @@ TrainResult Loop::result() const {
   result.ranks = world_.size();
   result.epochs = at_.epoch;
   result.steps = at_.step;
-  result.loss = evaluation_.loss;
-  result.metrics = evaluation_.metrics;
-  result.accuracy = evaluation_.metric("accuracy");
-  result.samples_per_s = training_s_ > 0 ? trained_samples_ / training_s_ : 0;
-  result.seconds = seconds_since(started_);
-  result.stopped = is_cut();
-  result.ended_early = decisions_->ends() && !is_complete();
+  const Evaluation& evaluation = evaluations_.last();
+  result.loss = evaluation.loss;
+  result.metrics = evaluation.metrics;
+  result.accuracy = evaluation.metric("accuracy");
+  result.samples_per_s = output_.speed().mean();
+  result.seconds = output_.speed().all_seconds();
+  result.stopped = limits_.is_cut();
+  result.ended_early = decisions_->ends() && !limits_.is_complete();
   if (const BestMark best = decisions_->best(); best.step >= 0) {
     result.best_step = best.step;
     result.best = best.value;
@@ -364,8 +310,9 @@ TrainResult Loop::result() const {
 // From one meeting to the next.
 void Loop::run_shared() {
   const std::int64_t first = at_.step - at_.in_epoch;
-  reports_->begin(at_);
-  looked_at_ = Clock::now();
+  WorkerReports& reports = *recorder_.reports();
+  reports.begin(at_);
+  requests_.begin_batches();
   learner_->begin_batches(at_.in_epoch, next_meeting(), at_.step);
   while (const auto taken = learner_->take_batch()) {
     at_.in_epoch = *taken;
@@ -374,13 +321,13 @@ void Loop::run_shared() {
     at_.step = first + *taken;
     tracing_.before(at_.step + 1);
     tell_step(step());
-    reports_->report(at_, grad_norm_, /*last=*/false);
+    reports.report(at_, /*last=*/false);
     if (wants_meeting()) learner_->shared()->close();
   }
   at_.in_epoch = learner_->end_batches();
   at_.step = first + at_.in_epoch;
   tracing_.meet(at_.step);
-  reports_->report(at_, grad_norm_, /*last=*/true);
+  reports.report(at_, /*last=*/true);
   look();
 }
 
@@ -397,52 +344,35 @@ std::int64_t Loop::next_meeting() const {
   return next - at_.step + at_.in_epoch;
 }
 
-// Looks about once a second, and every log_every batches of this rank.
 bool Loop::wants_meeting() {
   const auto bad = learner_->shared()->not_finite().batches;
   if (options_.max_not_finite > 0 && bad >= options_.max_not_finite) return true;
-  const auto now = Clock::now();
-  if (at_.step < next_look_ && now - looked_at_ < std::chrono::seconds(1)) return false;
-  looked_at_ = now;
-  next_look_ = at_.step + options_.log_every;
-  if (!wishes_to_stop_ && options_.should_stop) wishes_to_stop_ = options_.should_stop();
-  if (wishes_to_stop_ || decisions_->callbacks().has_requests()) return true;
-  if (world_.rank() != 0) return false;
-  const int ranks = copies_ ? requests_.ranks() : 0;
-  return checkpoints_.minutes_due() || (ranks != 0 && ranks != world_.size());
-}
-
-bool Loop::evaluation_due() const {
-  return options_.eval_steps > 0 && at_.step % options_.eval_steps == 0;
+  if (!requests_.poll_is_due(at_.step)) return false;
+  return requests_.polls() || decisions_->callbacks().has_requests() ||
+         (world_.rank() == 0 && checkpoints_.minutes_due());
 }
 
 // A run that is asked to stop has little time, so the resumed run evaluates its last step.
 bool Loop::evaluation_is_left() const {
-  return at_.step > 0 && evaluation_due() && evaluated_step_ != at_.step &&
-         !at_.at_end_of_epoch() && at_.epoch < options_.epochs && !at_end();
+  return at_.step > 0 && evaluations_.is_due(at_.step) && evaluations_.step() != at_.step &&
+         !at_.at_end_of_epoch() && !is_over();
 }
 
 // Its time does not count as training time. look() has written the metrics of the steps before.
 void Loop::evaluate_within() {
-  if (!evaluation_due()) return;
-  const auto start = Clock::now();
+  if (!evaluations_.is_due(at_.step)) return;
+  const auto start = TrainingSpeed::Clock::now();
   evaluate();
-  training_s_ -= seconds_since(start);
-  output_.leave_out(start);
+  output_.speed().leave_out(start);
 }
 
 void Loop::evaluate() {
   const observe::ActivityScope activity(observe::Activity::kEvaluation);
-  learner_->model().wait_for_weights();
-  evaluation_ = learner_->evaluate();
-  evaluated_step_ = at_.step;
-  if (evaluation_.samples == 0) return;
-  decisions_->evaluated(evaluation_, at_.step);
+  const Evaluation& evaluation = evaluations_.evaluate(*learner_, at_.step);
+  if (evaluation.samples == 0) return;
+  decisions_->evaluated(evaluation, at_.step);
   if (!decisions_->reason().empty()) end_early();
-  if (output_.metrics() == nullptr) return;
-  observe::Values values(evaluation_.metrics.begin(), evaluation_.metrics.end());
-  values.emplace_back("test_loss", evaluation_.loss);
-  output_.metrics()->add("test", at_.step, at_.epoch, values);
+  output_.add_evaluation(at_, evaluation);
 }
 
 void Loop::tell_step(const StepReport& report) {
@@ -455,9 +385,9 @@ void Loop::tell_step(const StepReport& report) {
 // After the evaluation of the epoch, before its checkpoint.
 void Loop::tell_epoch(double train_loss) {
   EpochReport report{at_.epoch, at_.step, train_loss};
-  if (evaluation_.samples > 0) {
-    report.test_loss = evaluation_.loss;
-    report.metrics = evaluation_.metrics;
+  if (const Evaluation& evaluation = evaluations_.last(); evaluation.samples > 0) {
+    report.test_loss = evaluation.loss;
+    report.metrics = evaluation.metrics;
   }
   const bool agrees = decisions_->callbacks().epoch_done(report);
   add_logged();
@@ -478,14 +408,13 @@ void Loop::take_last_requests() {
 void Loop::add_logged() {
   const observe::Values logged = decisions_->callbacks().take_logged();
   if (logged.empty() || output_.metrics() == nullptr) return;
-  log_->add_program(at_.step, at_.epoch, logged);
+  recorder_.log().add_program(at_.step, at_.epoch, logged);
   output_.add_logged(logged);
 }
 
 void Loop::end_early() {
-  if (is_complete()) return;
-  decisions_->end();
-  if (world_.rank() != 0 || std::exchange(told_end_, true)) return;
+  if (limits_.is_complete()) return;
+  if (!decisions_->end() || world_.rank() != 0) return;
   const std::string& reason = decisions_->reason();
   log_info("training ends early: " + (reason.empty() ? "a callback has asked for it" : reason),
            {{"step", at_.step}, {"epoch", at_.epoch}});
@@ -500,7 +429,7 @@ bool Loop::save_is_due() const {
 bool Loop::last_save_is_due() {
   if (decisions_->save_is_due()) return true;
   if (checkpoints_.has(at_.step)) return false;
-  if (checkpoints_.are_on() || is_cut() || decisions_->ends() || save_is_due()) return true;
+  if (checkpoints_.are_on() || limits_.is_cut() || decisions_->ends() || save_is_due()) return true;
   const Callbacks::Requests asked = decisions_->callbacks().agree(world_);
   return asked.save || asked.stop;
 }
@@ -510,33 +439,28 @@ bool Loop::last_save_is_due() {
 void Loop::save_within() {
   if (!save_is_due()) return;
   look_before_save();
-  const auto start = Clock::now();
+  const auto start = TrainingSpeed::Clock::now();
   save();
-  training_s_ -= seconds_since(start);
-  output_.leave_out(start);
+  output_.speed().leave_out(start);
 }
 
 // A run that resumes here must find the metrics of all steps until here. They also tell whether the
 // loss is finite.
 void Loop::look_before_save() {
-  if (looked_step_ != at_.step && !is_shared()) look();
+  if (!requests_.has_looked(at_.step) && !is_shared()) look();
 }
 
 // Skipped steps leave the weights as they were, but these may be why the loss is not finite: a
 // checkpoint that is only due by its period must not take the place of a good one.
 void Loop::save() {
   look_before_save();
-  const bool is_wanted = decisions_->save_is_due() || at_end() || is_complete();
+  const bool is_wanted = decisions_->save_is_due() || at_end() || limits_.is_complete();
   if (health_.is_finite() || (options_.plan.skip_not_finite && is_wanted)) save_now();
 }
 
-// Of the best checkpoint, which the options may not ask for: without keep_best, the best evaluation
-// may have none.
-BestMark Loop::kept_best() const { return options_.keep_best ? decisions_->best() : BestMark{}; }
-
 void Loop::save_now() {
   decisions_->saved();
-  checkpoints_.save(*learner_, progressed(), kept_best());
+  checkpoints_.save(*learner_, progressed(), decisions_->kept_best());
 }
 
 // Ends the run, after the last save if it `saves`. The same on all ranks.
@@ -561,11 +485,11 @@ Progressed Loop::progressed() const {
           .seed = options_.plan.seed,
           .batch = learner_->division(),
           .asked_batch = asked_batch(config_),
-          .noise = log_->noise(),
+          .noise = recorder_.log().noise(),
           .passes = at_.passes,
           .best = decisions_->state(),
           .samples = learner_->samples(),
-          .evaluated_step = evaluated_step_};
+          .evaluated_step = evaluations_.step()};
 }
 
 }  // namespace weft::train::internal

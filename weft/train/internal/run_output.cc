@@ -36,6 +36,8 @@ std::vector<LogField> changes_of(const std::string& file, const Config& now) {
   return changes;
 }
 
+double rounded(double value) { return std::round(value * 1e4) / 1e4; }
+
 }  // namespace
 
 RunOutput::RunOutput(const Options& options, const Config& config, Group world)
@@ -118,32 +120,24 @@ void RunOutput::tell_launcher() const {
   }
 }
 
-void RunOutput::show(const StepLog::Seen& seen, std::optional<double> grad_norm) {
-  const auto now = Clock::now();
-  const double seconds = std::chrono::duration<double>(now - window_began_).count();
+void RunOutput::show(const StepLog::Seen& seen) {
+  const TrainingSpeed::Window window = speed_.take_window();
+  const double seconds = window.seconds;
   shown_ = {{"loss", seen.loss}};
-  if (grad_norm) shown_.emplace_back("grad_norm", *grad_norm);
+  if (seen.grad_norm) shown_.emplace_back("grad_norm", *seen.grad_norm);
   if (seen.noise_scale) shown_.emplace_back("noise_scale", std::round(*seen.noise_scale));
   if (seconds > 0)
     shown_.emplace_back(throughput_.name,
-                        std::round(window_samples_ * throughput_.per_sample / seconds));
-  if (seconds > 0 && world_.rank() == 0) tell_rate(window_samples_, seconds);
-  const double flops = flops_.per_sample * window_samples_;
+                        std::round(window.samples * throughput_.per_sample / seconds));
+  if (seconds > 0 && world_.rank() == 0) {
+    if (const auto rate = speed_.take_rate(window))
+      rank_link::tell_launcher(rank_link::Throughput{*rate});
+  }
+  const double flops = flops_.per_sample * window.samples;
   if (flops > 0 && flops_.peak > 0 && seconds > 0)
     shown_.emplace_back("mfu", std::round(1e3 * flops / seconds / flops_.peak) / 1e3);
   shown_.emplace_back("memory_gb", std::round(seen.memory_gb * 100) / 100);
   shown_.insert(shown_.end(), logged_.begin(), logged_.end());
-  window_began_ = now;
-  window_samples_ = 0;
-}
-
-// About once a second, the mean since the last time.
-void RunOutput::tell_rate(double samples, double seconds) {
-  rate_samples_ += samples;
-  rate_seconds_ += seconds;
-  if (rate_seconds_ < 1) return;
-  rank_link::tell_launcher(rank_link::Throughput{rate_samples_ / rate_seconds_});
-  rate_samples_ = rate_seconds_ = 0;
 }
 
 void RunOutput::add_logged(const observe::Values& logged) {
@@ -156,6 +150,24 @@ void RunOutput::add_logged(const observe::Values& logged) {
       *same = value;
     }
   }
+}
+
+void RunOutput::add_evaluation(const RunCount& at, const Evaluation& evaluation) {
+  if (!metrics_) return;
+  observe::Values values(evaluation.metrics.begin(), evaluation.metrics.end());
+  values.emplace_back("test_loss", evaluation.loss);
+  metrics_->add("test", at.step, at.epoch, values);
+}
+
+void RunOutput::log_epoch(const RunCount& at, double train_loss, const Evaluation& evaluation,
+                          const observe::Values& experts) {
+  std::vector<LogField> fields{{"epoch", at.epoch}, {"train_loss", rounded(train_loss)}};
+  if (evaluation.samples > 0) fields.emplace_back("test_loss", rounded(evaluation.loss));
+  for (const auto& [name, value] : evaluation.metrics) fields.emplace_back(name, rounded(value));
+  for (LogField& field : fields_(evaluation, speed_.mean())) fields.push_back(std::move(field));
+  if (metrics_ && !experts.empty()) metrics_->add("train", at.step, at.epoch, experts);
+  for (const auto& [name, value] : experts) fields.emplace_back(name, rounded(value));
+  log_info("epoch done", fields);
 }
 
 bool RunOutput::shows_ranks(bool now) {

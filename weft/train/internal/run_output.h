@@ -4,16 +4,22 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/base/config.h"
+#include "weft/base/log.h"
 #include "weft/comm/group.h"
 #include "weft/observe/progress.h"
 #include "weft/observe/run/metrics.h"
 #include "weft/observe/run/run_folder.h"
+#include "weft/train/internal/learner.h"
+#include "weft/train/internal/run_count.h"
 #include "weft/train/internal/step_log.h"
+#include "weft/train/internal/training_speed.h"
 #include "weft/train/options.h"
 
 namespace weft::train::internal {
@@ -23,6 +29,10 @@ struct Throughput {
   const char* name = "samples/s";
   double per_sample = 1;
 };
+
+// Fields of the log line at the end of an epoch, besides losses and metrics.
+using EpochFields =
+    std::function<std::vector<LogField>(const Evaluation& evaluation, double samples_per_s)>;
 
 class RunOutput {
  public:
@@ -34,6 +44,7 @@ class RunOutput {
   void open(bool has_state);
   // Begins the metrics after step `done`. Collective. `recovers`: the state was in memory.
   void start(std::int64_t done, bool recovers, const StepLog::Flops& flops, Throughput throughput);
+  void set_epoch_fields(EpochFields fields) { fields_ = std::move(fields); }
 
   // These are empty or null on ranks other than 0.
   std::string path() const { return folder_ ? folder_->path() : ""; }
@@ -43,16 +54,17 @@ class RunOutput {
   observe::Progress& line() { return line_; }
   // Values of the progress line.
   const observe::Progress::Values& shown() const { return shown_; }
-  // show() shows the mean speed since this call, or since the last show().
-  void begin_window() { window_began_ = Clock::now(); }
-  void add_samples(double samples) { window_samples_ += samples; }
-  // The time since `start` does not count.
-  void leave_out(std::chrono::steady_clock::time_point start) {
-    window_began_ += Clock::now() - start;
-  }
-  void show(const StepLog::Seen& seen, std::optional<double> grad_norm);
+  // show() shows the speed of its window.
+  TrainingSpeed& speed() { return speed_; }
+  const TrainingSpeed& speed() const { return speed_; }
+  void show(const StepLog::Seen& seen);
   // Values that callbacks have logged, for the progress line.
   void add_logged(const observe::Values& logged);
+  // Metrics of an evaluation after this step and epoch.
+  void add_evaluation(const RunCount& at, const Evaluation& evaluation);
+  // Logs the end of an epoch. `experts`: their use, which the metrics get too.
+  void log_epoch(const RunCount& at, double train_loss, const Evaluation& evaluation,
+                 const observe::Values& experts);
   // True if the states of the ranks are to be shown: about once a second, and always if `now`.
   bool shows_ranks(bool now);
   // Logs an error once if the run folder was deleted or moved.
@@ -69,23 +81,21 @@ class RunOutput {
   void open_folder(bool has_state);
   void write_environment() const;
   void tell_launcher() const;
-  void tell_rate(double samples, double seconds);
 
   const Options& options_;
   const Config& config_;
   const Group world_;
   StepLog::Flops flops_;
   Throughput throughput_;
+  EpochFields fields_;
   std::unique_ptr<observe::RunFolder> folder_;
   std::unique_ptr<observe::Metrics> metrics_;
   observe::Progress line_;
   observe::Progress::Values shown_;
   observe::Progress::Values logged_;  // the part of it that callbacks have logged
-  Clock::time_point window_began_;    // at the last show(); evaluations and saves do not count
-  double window_samples_ = 0;
-  double rate_samples_ = 0, rate_seconds_ = 0;  // since the launcher was told the last rate
-  Clock::time_point ranks_shown_{};             // when ranks.json was last written
-  bool is_gone_ = false;                        // the folder
+  TrainingSpeed speed_;
+  Clock::time_point ranks_shown_{};  // when ranks.json was last written
+  bool is_gone_ = false;             // the folder
 };
 
 }  // namespace weft::train::internal

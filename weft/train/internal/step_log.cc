@@ -79,6 +79,7 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
       seen.samples += steps_[i].samples;
     }
     seen.loss = total / steps_[i].samples;
+    seen.grad_norm = steps_[i].grad_norm;
     add_noise(steps_[i], noise + i * kNoise);
     if (metrics_ == nullptr) continue;
     const bool is_last = i + 1 == steps_.size();

@@ -53,6 +53,7 @@ class StepLog {
     int ranks = 0;                           // rank 0's wish
     double step_s = 0;                       // mean over the added steps and the ranks
     double memory_gb = 0;                    // of this rank's process
+    std::optional<double> grad_norm = {};    // of the last step
     std::optional<double> noise_scale = {};  // in samples
     // By rank, over the steps since the last call: see awaited_shares().
     std::vector<double> awaited = {};

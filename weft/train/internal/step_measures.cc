@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "weft/base/log.h"
 #include "weft/observe/memory.h"
 #include "weft/train/internal/measured.h"
 
@@ -44,7 +45,7 @@ void StepMeasures::add(const StepLog::Step& step) {
 }
 
 // All ranks have the same number of steps.
-std::optional<Departure> StepMeasures::look() {
+std::optional<Departure> StepMeasures::departure() {
   if (!watch_ || window_steps_ < watch_->steps()) return std::nullopt;
   const StepParts& sums = window_.parts;
   std::vector<double> mine = {sums.step,          sums.data,   sums.compute,
@@ -58,6 +59,19 @@ std::optional<Departure> StepMeasures::look() {
   const std::int64_t steps = std::exchange(window_steps_, 0);
   window_ = {};
   return watch_->add(ranks, steps);
+}
+
+StepMeasures::Change StepMeasures::look(std::int64_t steps_left, bool saves) {
+  const double expected = watch_ ? watch_->expected().step : 0;
+  const auto found = departure();
+  if (!found) return Change::kNone;
+  if (world_.rank() == 0) log_warn(found->text);
+  // Steps that are faster than expected are no reason to change the plan.
+  if (found->measured.step < expected) return Change::kNone;
+  if (found->cause == Cause::kSlowRank) return Change::kBalance;
+  if (saves && answer_ && answer_(*found, steps_left)) return Change::kPlan;
+  if (world_.rank() == 0) log_info("the plan stays: no other layout is worth a change");
+  return Change::kNone;
 }
 
 MeasuredRun StepMeasures::total() const {

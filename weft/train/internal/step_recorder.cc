@@ -8,6 +8,11 @@
 
 namespace weft::train::internal {
 
+void StepRecorder::start(Learner& learner, const StepLog::Flops& flops) {
+  log_.emplace(world_, output_.metrics(), flops);
+  if (learner.shared() != nullptr) reports_.emplace(options_, world_, learner, output_);
+}
+
 void StepRecorder::begin(std::int64_t number) {
   number_ = number;
   began_ = std::chrono::steady_clock::now();
@@ -37,6 +42,23 @@ StepLog::Step StepRecorder::end(Learner::Step done, std::int64_t epoch, double r
   record.skipped = done.skipped;
   record.waited_s = 1e-9 * static_cast<double>(observe::waited_ns() - waited_ns_);
   return record;
+}
+
+void StepRecorder::add(StepLog::Step record) {
+  measures_.add(record);
+  if (reports_) return reports_->add(record);
+  output_.speed().add(record.samples);
+  output_.speed().add_to_window(record.samples);
+  log_->add(std::move(record));
+}
+
+// Rank 0 has shown the batches of workers before (WorkerReports::report()).
+void StepRecorder::show(StepLog::Seen& seen) {
+  if (reports_) {
+    output_.speed().add(reports_->take_sums(seen));
+  } else {
+    output_.show(seen);
+  }
 }
 
 void StepRecorder::note(std::int64_t step, const data::SamplerState& at, bool ready) {

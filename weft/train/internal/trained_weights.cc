@@ -6,6 +6,7 @@
 #include "weft/base/caught/caught.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/log.h"
 #include "weft/checkpoint/convert.h"
 #include "weft/checkpoint/sharded.h"
 #include "weft/comm/texts.h"

@@ -51,6 +51,7 @@ void WorkerReports::begin(const RunCount& at) {
 }
 
 void WorkerReports::add(const StepLog::Step& step) {
+  grad_norm_ = step.grad_norm;
   double loss = 0;
   for (const double part : step.losses) loss += part;
   const bool is_finite = std::isfinite(loss);
@@ -81,7 +82,7 @@ void WorkerReports::add(const StepLog::Step& step) {
   shared.add(done);
 }
 
-void WorkerReports::report(const RunCount& at, std::optional<double> grad_norm, bool last) {
+void WorkerReports::report(const RunCount& at, bool last) {
   if (world_.rank() != 0) return;
   const auto ranks = learner_.shared()->done();
   const Done all = sum_of(ranks);
@@ -99,15 +100,16 @@ void WorkerReports::report(const RunCount& at, std::optional<double> grad_norm, 
   StepLog::Seen seen;
   seen.loss = since.loss / since.counted;
   seen.memory_gb = static_cast<double>(observe::process_memory()) / 1e9;
-  output_.add_samples(since.samples);
-  output_.show(seen, grad_norm);
+  seen.grad_norm = grad_norm_;
+  output_.speed().add_to_window(since.samples);
+  output_.show(seen);
   output_.line().update(done, output_.shown());
   if (output_.metrics() == nullptr) return;
   const std::int64_t step = at.step - at.in_epoch + done;
   observe::Values values{{"loss", seen.loss},
                          {"lr", learner_.model().lr()},
                          {"samples_per_s", since.samples / seconds}};
-  if (grad_norm) values.emplace_back("grad_norm", *grad_norm);
+  if (grad_norm_) values.emplace_back("grad_norm", *grad_norm_);
   if (all.skipped > 0) values.emplace_back("skipped_steps", all.skipped);
   if (all.dropped > 0) values.emplace_back("dropped_steps", all.dropped);
   if (since.exchanges > 0) values.emplace_back("staleness", since.staleness / since.exchanges);

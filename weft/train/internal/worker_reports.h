@@ -28,7 +28,7 @@ class WorkerReports {
   void add(const StepLog::Step& step);
   // On rank 0: writes one record for the batches that all workers have done since the last one,
   // every options.log_every of them. `last`: always.
-  void report(const RunCount& at, std::optional<double> grad_norm, bool last);
+  void report(const RunCount& at, bool last);
   // Adds to `seen` what all workers have done since they met last, and returns the number of their
   // samples. Call it on all ranks, when they have met.
   double take_sums(StepLog::Seen& seen);
@@ -48,6 +48,7 @@ class WorkerReports {
   std::int64_t begin_ = 0, next_report_ = 0;  // steps within the epoch
   strategy::Staleness staleness_;             // of this rank, that add() has counted
   std::int64_t dropped_ = 0;
+  std::optional<double> grad_norm_;  // of the last step of this rank
 };
 
 }  // namespace weft::train::internal

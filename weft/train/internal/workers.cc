@@ -299,9 +299,7 @@ bool Workers::takes_own(const checkpoint::Reader& saved) const {
   const bool has_mean = !strategy::is_asynchronous(strategy_) && strategy_.name != "gossip";
   if (!has_mean || strategy_.codec == "none") return fits;
   fits = fits && !stored.contains(own_name(mesh_.size("dp"), kLayout));
-  at::Tensor all = at::scalar_tensor(fits ? 1 : 0, at::kInt);
-  if (world.size() > 1) world.all_reduce(all, ReduceOp::kMin);
-  fits = all.item<int>() > 0;
+  fits = comm::holds_on_all(world, fits);
   if (!fits && world.rank() == 0) {
     log_warn("the strategy's codec starts without state: the checkpoint has none for " +
              counted(mesh_.size("dp"), "worker") + " of this mesh");

@@ -1,9 +1,12 @@
 #include "weft/parallel/compose/internal/composition.h"
 
+#include <ATen/ATen.h>
+
 #include <algorithm>
 #include <set>
 #include <utility>
 
+#include "weft/base/text/words.h"
 #include "weft/comm/texts.h"
 #include "weft/parallel/compose/internal/passes.h"
 
@@ -62,7 +65,7 @@ checkpoint::Rectangle Composition::place_of(const Parameter& p) const {
     place.sizes[dim] = slice.part(over.size());
     place.offset[dim] = over.rank() * place.sizes[dim];
   };
-  if (p.slice) cut(*p.slice, tp);
+  if (p.slice) cut(*p.slice, contexts.tp);
   if (p.expert) cut(*p.expert, along_ep());
   return place;
 }
@@ -97,10 +100,37 @@ void Composition::try_on_all_ranks(const std::string& operation,
   }
 }
 
+double Composition::max_norm() const {
+  return left_out(*this, "clip") ? 0 : plan.optimizer.max_grad_norm;
+}
+
 void Composition::wait_for_weights() {
   for (Stage& stage : stages) {
     if (stage.sharded) stage.sharded->wait_for_weights();
   }
+}
+
+namespace {
+
+// "Float[16, 2], Long[16]".
+std::string shapes_of(const Tensors& tensors) {
+  std::vector<std::string> texts;
+  for (const at::Tensor& tensor : tensors)
+    texts.push_back(std::string(c10::toString(tensor.scalar_type())) + "[" +
+                    joined(tensor.sizes()) + "]");
+  return joined(texts);
+}
+
+}  // namespace
+
+Error in_plain_words(const std::string& what, const Tensors& inputs, const c10::Error& error) {
+  const std::string where = what + " of " + shapes_of(inputs) + ": ";
+  if (code_of(error) == Errc::kUnavailable) return {Errc::kUnavailable, where + describe(error)};
+  const std::string text = error.what_without_backtrace(),
+                    cause = engine::cause_in_batch_norm(
+                        text, "Plan::sync_batch_norm, or model.sync_batch_norm in a recipe");
+  return {Errc::kInvalidArgument,
+          where + (cause.empty() ? text.substr(0, text.find('\n')) : cause)};
 }
 
 }  // namespace weft::parallel::internal

@@ -56,6 +56,12 @@ struct Stage {
   std::vector<std::function<void()>> follow_modes;
 };
 
+// What the pipeline calls in a training step. See PipelineOptions.
+struct PipelineCalls {
+  std::function<at::Tensor(const Tensors& outputs, const Tensors& targets)> loss;
+  std::function<void(const schedule::pipeline::Action&)> before, after;
+};
+
 struct Composition {
   Composition(BlockModel model_, Plan plan_, const Mesh& mesh_);
 
@@ -75,9 +81,9 @@ struct Composition {
   const Group& same_blocks() const { return mesh.along({"dp", "fsdp", "cp", "ep"}); }
   // Among ranks with the same parameters: whether their parts form the whole model.
   bool is_first_copy() const { return mesh.coordinate("dp") == 0 && mesh.coordinate("cp") == 0; }
+  bool is_first_of_tp() const { return mesh.coordinate("tp") == 0; }
   bool is_first_of_ep() const { return mesh.coordinate("ep") == 0; }
   TensorParallel along_ep() const { return {mesh["ep"], 0}; }
-  Contexts contexts() const { return {.tp = tp, .cp = cp, .ep = ep}; }
   // The part of a parameter on this rank. Without slices over tp and ep, it is the whole.
   checkpoint::Rectangle place_of(const Parameter& parameter) const;
   engine::Sharded::Placing placing_of(const Stage& stage) const;
@@ -91,6 +97,8 @@ struct Composition {
   bool skips() const {
     return plan.skip_not_finite && !(replicates() && sharding.data_parallel.update_in_backward);
   }
+  // Norm to which a step clips the gradients. 0: none.
+  double max_norm() const;
 
   // Ends all groups.
   void abort(const Error& error) const;
@@ -102,28 +110,22 @@ struct Composition {
   void try_on_all_ranks(const std::string& operation, const std::function<void()>& body) const;
   void wait_for_weights();
 
-  // Results of the passes, in their order.
   const BlockModel model;
   const Plan plan;  // with the actual micro_batches
   const Mesh mesh;
+  PipelineCalls calls;  // set before the passes run
+  // Results of the passes, in their order.
   schedule::pipeline::Request request;
   std::vector<int> cuts;
   std::vector<Stage> stages;
   OwnModules own_modules;
-  TensorParallel tp;  // tensor parallelism of the loss
-  ContextParallel cp;
-  ExpertParallel ep;
+  Contexts contexts;  // of the loss
   Precision precision = Precision::kAsItIs;
   std::optional<LossScale> scaler;
   std::unique_ptr<Pipeline> pipeline;
   engine::ShardedOptions sharding;
-  double max_norm = 0;
-  optim::UpdateRule rule;                                 // with the current learning rate
-  std::vector<std::pair<std::string, std::string>> done;  // pass name and description
+  optim::UpdateRule rule;  // with the current learning rate
   std::int64_t steps = 0;
-  // What the pipeline calls.
-  std::function<at::Tensor(const Tensors& outputs, const Tensors& targets)> loss_of;
-  std::function<void(const schedule::pipeline::Action&)> before, after;
 };
 
 template <class Fn>
@@ -150,7 +152,7 @@ auto in_one_line(const std::string& what, const Tensors& inputs, const Fn& fn) -
   }
 }
 
-// Runs the passes.
-void compose(Composition& composition);
+// Runs the passes. Returns the name of each pass, and what it did.
+std::vector<std::pair<std::string, std::string>> compose(Composition& composition);
 
 }  // namespace weft::parallel::internal

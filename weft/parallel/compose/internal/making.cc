@@ -295,13 +295,13 @@ std::function<bool(const at::Tensor&)> shared_with_stages(const Stage& stage, co
 }  // namespace
 
 std::string split_layers(Composition& c) {
-  c.tp = TensorParallel(c.mesh["tp"], c.plan.seed);
+  c.contexts.tp = TensorParallel(c.mesh["tp"], c.plan.seed);
   if (c.mesh.size("fsdp") > 1)
     c.sharding.cuts = std::make_shared<engine::ParameterCuts>(c.mesh["fsdp"]);
   std::size_t slices = 0, all = 0;
   std::set<std::string> names;
   for (Stage& stage : c.stages) {
-    Contexts contexts{.tp = {}, .cp = c.cp, .ep = c.ep};
+    Contexts contexts{.tp = {}, .cp = c.contexts.cp, .ep = c.contexts.ep};
     contexts.selective = c.plan.recompute == Recompute::kSelective && !left_out(c, "recompute");
     for (std::size_t i = 0; i < stage.names.size(); ++i) {
       const int number = stage.first + static_cast<int>(i);
@@ -324,7 +324,7 @@ std::string split_layers(Composition& c) {
           "two blocks have a parameter '" + p.whole + "'; give the blocks different names");
     }
     all += stage.parameters.size();
-    for (const Parameter& p : stage.parameters) slices += p.slice && c.tp.size() > 1 ? 1 : 0;
+    for (const Parameter& p : stage.parameters) slices += p.slice && c.mesh.size("tp") > 1 ? 1 : 0;
   }
   mark_edges(c);
   if (c.mesh.size("tp") == 1) return "";

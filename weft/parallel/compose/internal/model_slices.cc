@@ -83,7 +83,7 @@ checkpoint::Parts ModelState::shards() {
     const auto placing = [&](const std::string& own) {
       const Parameter& p = *stage.find(own);
       if (p.copy) return checkpoint::Rectangle{};
-      divided[p.whole] = {p.slice && c_.tp.size() > 1, p.expert && c_.mesh.size("ep") > 1};
+      divided[p.whole] = {p.slice && c_.mesh.size("tp") > 1, p.expert && c_.mesh.size("ep") > 1};
       return c_.place_of(p);
     };
     for (checkpoint::Slice& slice : stage.sharded->shards(placing)) {
@@ -113,7 +113,7 @@ checkpoint::Parts ModelState::shards() {
     if (!like.over_ep) alike("ep");
     put(like.part, checkpoint::deal(std::move(slices), copy, copies));
   }
-  if (c_.replica() == 0 && c_.is_first_copy() && c_.tp.rank() == 0) put(kModel, buffer_slices());
+  if (c_.replica() == 0 && c_.is_first_copy() && c_.is_first_of_tp()) put(kModel, buffer_slices());
   if (c_.mesh.world().rank() == 0) {
     put(kOptimizer, {checkpoint::whole_slice("steps", at::scalar_tensor(c_.steps, at::kLong))});
     put("scaling", scaler_slices());

@@ -84,7 +84,7 @@ NamedTensors ModelState::whole(const std::function<engine::Sharded::NamedTensors
   const at::NoGradGuard no_grad;
   NamedTensors mine;
   for (Stage& stage : c_.stages) {
-    if (with_buffers && c_.replica() == 0 && c_.is_first_copy() && c_.tp.rank() == 0) {
+    if (with_buffers && c_.replica() == 0 && c_.is_first_copy() && c_.is_first_of_tp()) {
       for (const Statistics::Named& buffer : stage.statistics.buffers())
         mine.emplace_back(buffer.name, buffer.tensor.clone());
     }
@@ -97,13 +97,13 @@ NamedTensors ModelState::whole(const std::function<engine::Sharded::NamedTensors
         const auto found = own.find(p.own + suffix);
         if (p.copy || found == own.end()) continue;
         at::Tensor all = found->second;
-        if (p.slice && is_divided(suffix)) all = whole_of(all, *p.slice, c_.tp);
+        if (p.slice && is_divided(suffix)) all = whole_of(all, *p.slice, c_.contexts.tp);
         if (p.expert && is_divided(suffix)) all = whole_of(all, *p.expert, c_.along_ep());
-        if (c_.tp.rank() == 0 && c_.is_first_of_ep()) mine.emplace_back(p.whole + suffix, all);
+        if (c_.is_first_of_tp() && c_.is_first_of_ep()) mine.emplace_back(p.whole + suffix, all);
       }
     }
   }
-  if (!c_.is_first_copy() || c_.replica() != 0 || c_.tp.rank() != 0) return {};
+  if (!c_.is_first_copy() || c_.replica() != 0 || !c_.is_first_of_tp()) return {};
   const Group& pipe = c_.mesh["pp"];
   if (pipe.rank() > 0) {
     send_all(pipe, mine, 0);
@@ -167,7 +167,7 @@ void ModelState::load(Stage& stage, const std::map<std::string, at::Tensor>& sta
     for (const auto& [suffix, sizes] : suffixes(c_, stage, p)) {
       at::Tensor part = state.at(p.whole + suffix);
       if (p.expert && is_divided(suffix)) part = slice_of(part, *p.expert, c_.along_ep());
-      if (p.slice && is_divided(suffix)) part = slice_of(part, *p.slice, c_.tp);
+      if (p.slice && is_divided(suffix)) part = slice_of(part, *p.slice, c_.contexts.tp);
       own.emplace_back(p.own + suffix, part);
     }
   }

@@ -43,7 +43,7 @@ namespace lists = schedule::pipeline;
 
 std::string split_sequence(Composition& c) {
   if (c.mesh.size("cp") == 1) return "";
-  c.cp = ContextParallel(c.mesh["cp"], c.plan.context);
+  c.contexts.cp = ContextParallel(c.mesh["cp"], c.plan.context);
   return "positions of every sequence are divided over " + axis(c.mesh, "cp") + ", attention " +
          (c.plan.context == ContextMethod::kRing ? "by ring" : "by heads");
 }
@@ -52,7 +52,7 @@ std::string place_experts(Composition& c) {
   const std::int64_t each = c.model.experts / c.mesh.size("ep"),
                      first = each * c.mesh.coordinate("ep");
   if (c.model.experts == 0 || c.sharers().size() == 1) return "";
-  c.ep = ExpertParallel(c.mesh["ep"], c.sharers());
+  c.contexts.ep = ExpertParallel(c.mesh["ep"], c.sharers());
   return counted(c.model.experts, "expert") + " over " + axis(c.mesh, "ep") + ", balanced over " +
          counted(c.sharers().size(), "rank") + "; this rank has " + std::to_string(first) + " to " +
          std::to_string(first + each - 1);
@@ -162,9 +162,9 @@ std::string connect_stages(Composition& c) {
   PipelineOptions options{
       .algorithm = c.request.algorithm, .micro_batches = c.request.micro_batches, .cuts = c.cuts};
   options.virtual_stages = c.request.virtual_stages;
-  options.loss = [&c](const Tensors& y, const Tensors& t) { return c.loss_of(y, t); };
-  options.before = [&c](const lists::Action& action) { c.before(action); };
-  options.after = [&c](const lists::Action& action) { c.after(action); };
+  options.loss = c.calls.loss;
+  options.before = c.calls.before;
+  options.after = c.calls.after;
   const int all = static_cast<int>(c.model.blocks.size());
   c.pipeline = std::make_unique<Pipeline>(
       c.mesh["pp"], all, [&](int i) { return blocks.at(i); }, std::move(options));
@@ -173,10 +173,9 @@ std::string connect_stages(Composition& c) {
 }
 
 std::string clip(Composition& c) {
-  c.max_norm = c.plan.optimizer.max_grad_norm;
-  if (c.max_norm <= 0) return "";
+  if (c.max_norm() <= 0) return "";
   std::ostringstream text;
-  text << "gradients to a norm of " << c.max_norm << " over the whole model";
+  text << "gradients to a norm of " << c.max_norm() << " over the whole model";
   return text.str();
 }
 
@@ -278,7 +277,7 @@ void drop_gradients(const BlockModel& model) {
 
 }  // namespace
 
-void compose(Composition& c) {
+std::vector<std::pair<std::string, std::string>> compose(Composition& c) {
   check_plan(c.plan, shape_of(c.model), c.mesh.layout());
   check_left_out(c);
   if (c.plan.micro_shards > 0 && !c.mesh.world().has_ordered_sums()) {
@@ -294,10 +293,12 @@ void compose(Composition& c) {
   c.copies_of_experts();
   c.same_blocks();
   drop_gradients(c.model);
+  std::vector<std::pair<std::string, std::string>> done;
   for (const Pass& pass : kPasses) {
-    c.done.emplace_back(pass.info.name, left_out(c, pass.info.name) ? "left out" : run(pass, c));
+    done.emplace_back(pass.info.name, left_out(c, pass.info.name) ? "left out" : run(pass, c));
   }
   c.own_modules = OwnModules(c.model, c.stages);
+  return done;
 }
 
 }  // namespace internal

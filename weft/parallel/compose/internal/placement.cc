@@ -8,6 +8,7 @@
 #include <variant>
 
 #include "weft/base/text/words.h"
+#include "weft/comm/texts.h"
 #include "weft/compress/spec.h"
 #include "weft/parallel/compose/internal/passes.h"
 
@@ -68,7 +69,7 @@ std::optional<engine::ShardedOptions::Apart> experts_apart(const Composition& c,
 // encoded with different neighbors.
 std::function<bool(const std::string&)> uncoded(const Composition& c, const Stage& stage) {
   if (c.sharding.codec == "none") return nullptr;
-  return [whole = c.tp.size() == 1, &stage](const std::string& own) {
+  return [whole = c.mesh.size("tp") == 1, &stage](const std::string& own) {
     const Parameter& p = *stage.find(own);
     return (!whole && !p.slice) || (stage.tied && p.tied);
   };
@@ -107,8 +108,7 @@ engine::DataParallelOptions data_parallel_of(const Composition& c) {
   engine::DataParallelOptions options = c.plan.data_parallel;
   options.codec = c.plan.codec;
   options.sync_buffers = options.sync_buffers && c.plan.micro_shards == 0;
-  const bool clips = c.plan.optimizer.max_grad_norm > 0 && !left_out(c, "clip");
-  const bool waits = clips || c.scaler || c.plan.measure_noise || c.plan.adasum ||
+  const bool waits = c.max_norm() > 0 || c.scaler || c.plan.measure_noise || c.plan.adasum ||
                      optim::needs_whole_tensors(c.plan.optimizer.rule);
   if (!waits) return options;
   options.update_in_backward = options.overlap_forward = false;
@@ -190,9 +190,7 @@ void check_for_adasum(const Composition& c) {
   if (!c.plan.adasum) return;
   const bool is_tied =
       std::any_of(c.stages.begin(), c.stages.end(), [](const Stage& stage) { return stage.tied; });
-  at::Tensor refused = at::full({1}, is_tied || !c.replicates() ? 1 : 0, at::kInt);
-  c.mesh.world().all_reduce(refused, ReduceOp::kMax);
-  if (refused.item<int>() != 0)
+  if (!comm::holds_on_all(c.mesh.world(), !is_tied && c.replicates()))
     throw Error(Errc::kBadConfig,
                 "plan: adasum needs float32 parameters, and no weight that is tied over stages");
 }

@@ -120,9 +120,7 @@ bool Verifier::agree() {
   if (!step_) return true;
   step_->own = own_checksums();
   const Checksums theirs = pass_on(c_.replicas(), step_->own, -1);
-  at::Tensor differ = at::full({1}, theirs == step_->next ? 0 : 1, at::kInt);
-  c_.mesh.world().all_reduce(differ, ReduceOp::kMax);
-  return differ.item<int>() == 0;
+  return comm::holds_on_all(c_.mesh.world(), theirs == step_->next);
 }
 
 // Computes again, after the step was skipped, and names the ranks in wrong().

@@ -1,10 +1,12 @@
-// Evaluation: metrics over the blocks of a data set.
+#include "weft/train/internal/evaluator.h"
+
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <optional>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
-#include "weft/train/internal/learner.h"
 
 namespace weft::train {
 namespace internal {
@@ -21,15 +23,37 @@ at::Tensor sum_and_count(const at::Tensor& value, std::int64_t samples, const st
                     at::scalar_tensor(static_cast<double>(samples), at::kDouble)});
 }
 
+std::vector<Metric> with_loss(const Task& task) {
+  std::vector<Metric> all = task.metrics;
+  const bool has = std::any_of(all.begin(), all.end(),
+                               [](const Metric& metric) { return metric.name == "loss"; });
+  if (!has) all.insert(all.begin(), Metric{"loss", task.model.loss});
+  return all;
+}
+
 }  // namespace
+
+Evaluator::Evaluator(const Task& task, const Mesh& mesh, parallel::ParallelModel& model,
+                     const RankData& rank_data, Settings settings)
+    : test_(task.test),
+      metrics_(with_loss(task)),
+      mesh_(mesh),
+      model_(model),
+      data_(rank_data),
+      settings_(settings) {}
+
+std::vector<std::string> Evaluator::metrics() const {
+  std::vector<std::string> names;
+  for (const Metric& metric : metrics_) names.push_back(metric.name);
+  return names;
+}
 
 // float64 [metrics, 2]: sum and count of each metric over the samples of a block. Only the first
 // rank that holds the outputs returns them; the others return zeros. Every replica runs every pass:
 // with too few samples it repeats one, which is not counted.
-at::Tensor Learner::measure(const data::Batch& batch, bool mine) {
+at::Tensor Evaluator::measure(const data::Batch& batch, bool mine) {
   const std::int64_t rows = mine ? batch.inputs[0].size(0) : 0;
-  const std::int64_t passes = plan_.micro_shards > 0 ? 1 : plan_.micro_batches,
-                     missing = std::max<std::int64_t>(0, passes - rows);
+  const std::int64_t missing = std::max<std::int64_t>(0, settings_.passes - rows);
   parallel::Tensors inputs;
   for (const at::Tensor& input : batch.inputs) {
     std::vector<at::Tensor> parts(static_cast<std::size_t>(missing), input.narrow(0, 0, 1));
@@ -53,31 +77,20 @@ at::Tensor Learner::measure(const data::Batch& batch, bool mine) {
   return mesh_.coordinate("tp") == 0 ? sums : at::zeros_like(sums);
 }
 
-Evaluation Learner::evaluate() {
-  if (!workers_) return evaluate_weights();
+Evaluation Evaluator::evaluate() {
   Evaluation result;
-  workers_->with_result([&] { result = evaluate_weights(); });
-  return result;
-}
-
-Evaluation Learner::evaluate_weights() {
-  Evaluation result;
-  result.samples = task_.test.size;
+  result.samples = test_.size;
   if (result.samples == 0) return result;
-  const int world = replicas(mesh_.layout());
-  const std::int64_t parts = plan_.micro_shards > 0 ? plan_.micro_shards : world;
-  const std::int64_t block = options_.eval_batch > 0
-                                 ? options_.eval_batch
-                                 : std::max<std::int64_t>(1, batches_.global / parts);
-  const std::int64_t blocks = (result.samples + block - 1) / block;
-  data::Loader loader = make_loader(task_.test, {.batch = block, .order = data::Order::kSequential},
-                                    options_.prefetch > 0 ? 1 : 0);
+  const int world = data_.replicas();
+  const std::int64_t block = settings_.block, blocks = (result.samples + block - 1) / block;
+  data::Loader loader =
+      data_.load(test_, {.batch = block, .order = data::Order::kSequential}, settings_.prefetch);
   at::Tensor all = at::zeros({blocks, static_cast<std::int64_t>(metrics_.size()), 2}, at::kDouble);
   std::optional<data::Batch> last;  // placeholder in rounds without a block for this replica
   for (std::int64_t round = 0; round * world < blocks; ++round) {
-    const std::int64_t number = round * world + replica();
+    const std::int64_t number = round * world + data_.replica();
     if (number < blocks) last = loader.next(Deadline::in(mesh_.world().timeout()));
-    if (!last) last = task_.test.make(data::Share{.indices = {0}, .global_size = 1});
+    if (!last) last = test_.make(data::Share{.indices = {0}, .global_size = 1});
     const at::Tensor sums = measure(*last, number < blocks);
     if (number < blocks) all[number] = sums;
   }
