@@ -1,4 +1,5 @@
-// Makes a sharded model of its parts, and saves and loads it. sharded_step.cc has the path of a step.
+// Makes a sharded model of its parts, and saves and loads it. sharded_step.cc has the path of a
+// step.
 //
 // Three kinds of groups, since each needs an order of its own:
 //   group_      gradients, norms, steps: units in descending order
