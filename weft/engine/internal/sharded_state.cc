@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include "weft/engine/internal/state_slices.h"
+
 namespace weft::engine::internal {
 
 void ShardedState::each_whole(const Visit& visit) const {

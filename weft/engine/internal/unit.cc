@@ -48,14 +48,6 @@ Unit unit_for(const Param& param, const UnitOptions& options) {
 
 }  // namespace
 
-checkpoint::Rectangle rectangle_of(
-    const Param& param,
-    const std::function<checkpoint::Rectangle(const std::string& parameter)>& placing) {
-  if (placing) return placing(param.name);
-  const auto sizes = param.tensor.sizes().vec();
-  return {param.name, sizes, std::vector<std::int64_t>(sizes.size(), 0), sizes};
-}
-
 std::vector<Unit> make_units(const std::vector<Param>& params, const UnitOptions& options) {
   std::vector<Unit> units;
   for (std::size_t i = 0; i < params.size(); ++i) {

@@ -13,7 +13,6 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -31,11 +30,6 @@ struct Param {
   bool uncoded = false;    // ShardedOptions::uncoded
   std::size_t arrays = 0;  // of optimizer state
 };
-
-// Position of a parameter in the whole model: by `placing`, if there is one (Sharded::Placing).
-checkpoint::Rectangle rectangle_of(
-    const Param& param,
-    const std::function<checkpoint::Rectangle(const std::string& parameter)>& placing);
 
 // Counts the bytes that a rank holds.
 struct Meter {
