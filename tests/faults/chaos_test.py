@@ -8,16 +8,18 @@ import harness
 
 JOB = (
     "-n", 2, "--set", "train.max_steps=150", "--set", "train.log_every=20", "--set",
-    "train.eval_every=0", "--set", "model.hidden=[512,256]", "--set", "train.batch=16"
+    "train.eval_every=0", "--set", "model.hidden=[512,256]"
 )
-# A step lasts long enough for a fault, and rank 0 sleeps in it.
+# With steps that compute little. They last long enough for a fault, since rank 0 sleeps in them.
+QUICK = (*JOB, "--set", "train.batch=16")
 SLEEPS = {"WEFT_SLOW_RANK": "0:6"}
 
 
 class Chaos(harness.FaultTest):
     def chaos(self, *options, job=JOB, fail="", seconds=100):
         """The result, and the report; None without one."""
-        env = SLEEPS | ({"WEFT_FAIL": fail} if fail else {})
+        env = SLEEPS if QUICK == job[: len(QUICK)] else {}
+        env = env | ({"WEFT_FAIL": fail} if fail else {})
         run = self.weft(
             "chaos", "--seed", 7, "-o", self.folder / "chaos", *options, "--", "train",
             self.folder, *job, env=env
@@ -49,7 +51,7 @@ class Chaos(harness.FaultTest):
         return report
 
     def test_kills_are_recovered_from(self):
-        report = self.passes(3)
+        report = self.passes(3, job=QUICK)
         for fault in report["plans"][0]["faults"]:
             self.assertGreater(fault["next_step_s"], 0)
             self.assertGreaterEqual(fault["caught_up_s"], fault["next_step_s"])
@@ -62,7 +64,7 @@ class Chaos(harness.FaultTest):
 
     def test_a_copy_that_is_damaged_on_purpose_fails(self):
         report = self.fails(
-            "the last checkpoint differs", "--count", 1, fail="copy.middle:action=break"
+            "the last checkpoint differs", "--count", 1, fail="copy.middle:action=break", job=QUICK
         )
         self.assertEqual(report["summary"]["reached"], 1)
 
@@ -81,7 +83,7 @@ class Chaos(harness.FaultTest):
         self.fails(
             "it did not reach its victim: the job did not reach the place recovery.regrouped",
             "--count", 0, "--fail", "recovery.regrouped:rank=1", code=3,
-            job=(*JOB, "--set", "train.max_steps=30")
+            job=(*QUICK, "--set", "train.max_steps=30")
         )
 
     def test_a_failpoint_in_a_recovery_is_survived_slow(self):
@@ -173,7 +175,7 @@ class Chaos(harness.FaultTest):
 
     def test_options_of_the_launcher_reach_the_job(self):
         run = self.weft(
-            "chaos", "--count", 1, "-o", self.folder / "chaos", "--", "train", self.folder, *JOB,
+            "chaos", "--count", 1, "-o", self.folder / "chaos", "--", "train", self.folder, *QUICK,
             "--on-hang", "replace", "--grace", 7, "--spares", 1, env=SLEEPS
         )
         words = "--max-replacements 1 --spares 1 --on-hang replace --grace 7"

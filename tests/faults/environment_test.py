@@ -191,7 +191,7 @@ class Scarcity(harness.FaultTest):
 
     def test_no_thread_can_be_started_for_a_while(self):
         """An evaluation starts a thread that loads its batches."""
-        job = self.job_of_nobody("--set", "train.batch=512", env={})
+        job = self.job_of_nobody(env={})
 
         def evaluations(more):
             want = job.err().count("epoch done") + more

@@ -823,9 +823,11 @@ class Training(unittest.TestCase):
         """Starts a long run called "run". Yields its process, after one epoch, and its command."""
         command = [WEFT, "train", "recipes/shapes", "--set", f"run.dir={self.folder.name}"]
         command += ["--name", "run", "--set", "model.name=mlp", "--set", "train.epochs=500"]
-        command += ["--set", "train.eval_every=0", *self.images, *words, "--progress", "none"]
+        command += ["--set", "train.eval_every=0", *self.images, *words]
+        command += ["--progress", "none"]
         with subprocess.Popen(
-            command, cwd=ROOT, env=environment(WEFT_SLOW_RANK="0:10"), stderr=subprocess.PIPE, text=True
+            command, cwd=ROOT, env=environment(WEFT_SLOW_RANK="0:10"), stderr=subprocess.PIPE,
+            text=True
         ) as process:
             for line in process.stderr:
                 if "epoch done" in line:
