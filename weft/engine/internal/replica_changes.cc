@@ -5,6 +5,9 @@
 #include "weft/engine/internal/replica.h"
 
 namespace weft::engine {
+
+using internal::index;
+
 namespace {
 
 // Replicas add in the same order, so weights differ only by a change of the program. Devices, and
