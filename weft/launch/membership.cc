@@ -212,21 +212,21 @@ void Planning::grow(int members, std::set<int>& coming) {
   const int here = members + static_cast<int>(coming.size());
   int places = 0;
   for (const auto& [number, at] : nodes_) places += free_slots(*at);
-  int more = most_ranks() - here,
-      room = plan_.usable.most(std::min(most_ranks(), here + places)) - here;
-  for (int rank = 0; more > 0 && room > 0; ++rank) {
+  // A lost rank that comes back counts as a replacement, unless somebody asked for this number.
+  // Without a replacement its place stays empty.
+  const bool is_asked = plan_.wanted.serial > 0;
+  const int left = is_asked ? kNoLimit : policy_.max_replacements - plan_.replacements;
+  const auto lost = std::distance(plan_.gone.begin(), plan_.gone.lower_bound(most_ranks()));
+  const int most = most_ranks() - std::max(0, static_cast<int>(lost) - left);
+  int room = plan_.usable.most(std::min(most, here + places)) - here;
+  for (int rank = 0; room > 0; ++rank) {
     if (plan_.ranks.contains(rank)) continue;
-    // A lost rank that comes back counts as a replacement, unless somebody asked for this number.
-    const bool replaces = plan_.gone.contains(rank) && plan_.wanted.serial == 0;
-    if (replaces && plan_.replacements >= policy_.max_replacements) {
-      --more;  // its place stays empty
-      continue;
-    }
+    const bool replaces = !is_asked && plan_.gone.contains(rank);
+    if (replaces && plan_.replacements >= policy_.max_replacements) continue;
     if (!put(rank, false)) return;
     plan_.replacements += replaces ? 1 : 0;
     note(rank_name(rank) + " is added on node " + std::to_string(plan_.ranks.at(rank).node));
     coming.insert(rank);
-    --more;
     --room;
   }
 }

@@ -1,5 +1,6 @@
-// The ranks of a job on several nodes: which there are, on which node, and how their number
-// changes. Pure functions of what the nodes report; the agents (internal/agent.h) execute them.
+// The ranks of a job: which there are, on which node, and how their number changes. Pure functions
+// of what the nodes report. On several nodes the agents (internal/agent.h) execute them; a job of
+// one node is a plan with one node (internal/one_node.h).
 //
 //   node reports (kept while the node's agent lives) ──┐
 //   the plan so far ───────────────────────────────────┴─ next_plan() ─► compare and set ─► agents

@@ -187,5 +187,18 @@ TEST(Membership, TellsTheRanksOnlyNumbersThatTheMeshCanUse) {
   EXPECT_EQ(job.settle().ranks.size(), 4U);
 }
 
+// A rank alone would wait for another one, which cannot come.
+TEST(Membership, AddsNoRanksThatTheMeshCannotUseSinceALostOneCannotBeReplaced) {
+  Cluster job({.min_nodes = 1, .max_nodes = 1, .min_ranks = 2, .max_ranks = 4});
+  job.join(0, 4);
+  job.node(0).usable = {.multiple = 2};
+  job.settle();
+  job.end_rank(1, Phase::kLost, 137);
+  EXPECT_EQ(job.settle(Phase::kWaiting).ranks.size(), 2U);
+  EXPECT_EQ(job.plan().gone, std::set<int>{1});
+  job.node(0).wanted = {.serial = 1, .ranks = 4};
+  EXPECT_EQ(job.settle(Phase::kWaiting).ranks.size(), 4U);
+}
+
 }  // namespace
 }  // namespace weft::launch

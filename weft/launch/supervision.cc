@@ -11,7 +11,11 @@
 //                    without those that the system does not end
 //    go_on()         replaces a lost rank, or goes on without it
 //    losses          of the state, the store, the servers, or a rank that go_on() has not taken
-//    resize()        moves to the wanted number of ranks, one action at a time
+//    act_on_size()   moves to the wanted number of ranks, one action at a time
+//
+// Which ranks are replaced, left out or added, next_plan() decides, as on nodes that meet
+// (internal/one_node.h). The rules here are those of the processes of this node, and of the start
+// of all ranks again.
 //
 // On nodes that meet, the job's plan decides which ranks run. follow_plan() then only decides when
 // this launcher ends.
@@ -28,6 +32,7 @@
 #include <tuple>
 
 #include "weft/base/error.h"
+#include "weft/launch/internal/one_node.h"
 
 namespace weft::launch {
 
@@ -71,28 +76,23 @@ int members(const Situation& situation) {
   return count;
 }
 
-// Number of running ranks that have the job's state.
-int ranks_with_state(const Situation& situation) {
-  return members(situation) - static_cast<int>(situation.joining.size());
+// True if the job has the wanted number of ranks. A plan is made only if it has not: decide() asks
+// after each event.
+bool is_settled(const Situation& situation, const Policy& policy) {
+  const int here = members(situation);
+  return situation.growing.empty() && situation.waiting.empty() && situation.usable.has(here) &&
+         here == std::min(situation.wanted, policy.max_ranks);
 }
 
+// True if a running rank has the job's state.
 bool state_remains(const Situation& situation) {
-  return ranks_with_state(situation) > 0 || situation.other_nodes;
+  return members(situation) > std::ssize(situation.joining) || situation.other_nodes;
 }
 
-// The earliest time of the next replacement.
-Time next_start(const Situation& situation) {
-  return situation.last_end + std::max(back_off(situation.never_joined),
-                                       back_off(situation.failed_starts, kMaxStartBackOff));
-}
-
-// False if new processes end before they join, again and again.
-bool may_start(const Situation& situation) {
-  return situation.never_joined < kMaxNeverJoined && situation.failed_starts < kMaxFailedStarts;
-}
-
+// False if no replacement is left, or if new processes end before they join, again and again.
 bool may_replace(const Situation& situation, const Policy& policy) {
-  return situation.replacements < policy.max_replacements && may_start(situation);
+  return situation.replacements < policy.max_replacements &&
+         situation.never_joined < kMaxNeverJoined && situation.failed_starts < kMaxFailedStarts;
 }
 
 // What becomes of a lost rank, if the job goes on; nullopt if none is lost or the job must end.
@@ -102,68 +102,13 @@ std::optional<Decision> go_on(const Situation& situation, const Policy& policy, 
   if (situation.stop_sent || situation.store_lost || situation.servers_lost || situation.hang ||
       situation.unsaved || !state_remains(situation))
     return std::nullopt;
-  const bool replaces = may_replace(situation, policy);
-  const bool shrinks = policy.min_ranks > 0 &&
-                       (situation.other_nodes ||
-                        situation.usable.most(ranks_with_state(situation)) >= policy.min_ranks);
-  if (!replaces && !shrinks) return std::nullopt;
-  for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
-    if (!situation.ranks[i]) continue;
-    const RankEnd& end = *situation.ranks[i];
-    if (shrinks && is_refused(end)) return Decision{Act::kGoOnWithout, {}, {}, static_cast<int>(i)};
-    if (!is_lost(end)) continue;
-    // While a new process has to wait, a job that may shrink does not. resize() may add the rank
-    // again later.
-    const bool waits = replaces && now < next_start(situation);
-    if (waits && !shrinks)
-      return Decision{Act::kWait, next_start(situation), {}, static_cast<int>(i)};
-    return Decision{
-        replaces && !waits ? Act::kReplace : Act::kGoOnWithout, {}, {}, static_cast<int>(i)};
-  }
-  return std::nullopt;
-}
-
-// The lowest place for an additional rank: that of a rank which is done without or has left, or a
-// new one.
-int free_place(const Situation& situation) {
-  for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
-    const auto& end = situation.ranks[i];
-    if (end && (end->done_without || end->left)) return static_cast<int>(i);
-  }
-  return static_cast<int>(situation.ranks.size());
+  return internal::act_on_loss(situation, policy, now);
 }
 
 // True once a rank has ended its program: the others will, too.
 bool is_finishing(const Situation& situation) {
   return std::any_of(situation.ranks.begin(), situation.ranks.end(),
                      [](const auto& end) { return end && end->status.ok() && !end->left; });
-}
-
-// The next action on the way to the wanted number of ranks; nullopt if there is none.
-std::optional<Decision> resize(const Situation& situation, const Policy& policy, Time now) {
-  const bool is_fixed = policy.max_ranks == 0 || situation.wanted == 0;
-  if (is_fixed || !situation.joining.empty() || is_finishing(situation)) return std::nullopt;
-  const int here = members(situation);
-  const int coming = static_cast<int>(situation.growing.size() + situation.waiting.size());
-  if (here + coming < situation.usable.most(std::min(situation.wanted, policy.max_ranks))) {
-    const int place = free_place(situation);
-    // All places are taken as long as a rank that leaves still runs.
-    if (place >= policy.max_ranks) return std::nullopt;
-    const bool is_new = place == static_cast<int>(situation.ranks.size()) ||
-                        situation.ranks[static_cast<std::size_t>(place)]->left;
-    if (may_start(situation) && (is_new || situation.requested || may_replace(situation, policy))) {
-      if (now < next_start(situation)) return Decision{Act::kWait, next_start(situation)};
-      return Decision{Act::kGrow, {}, {}, place};
-    }
-  }
-  // The ranks form their group again at each announcement. So it comes once, when all newcomers
-  // have loaded.
-  if (!situation.growing.empty()) return std::nullopt;
-  const int next =
-      situation.usable.most(coming > 0 ? here + coming : std::min(here, situation.wanted));
-  if (next == 0 || next == here || (coming > 0 && next < here) || next == situation.announced)
-    return std::nullopt;
-  return Decision{Act::kAnnounce, {}, {}, -1, next};
 }
 
 // A rank to end that has not joined the others, which have finished; nullopt if there is none.
@@ -274,10 +219,10 @@ Decision follow_plan(const Situation& situation, const Policy& policy, Time now)
 
 }  // namespace
 
-EndKind kind_of(const RankEnd& end) {
-  if (end.status.ok()) return end.left ? EndKind::kLeft : EndKind::kDone;
-  if (is_refused(end)) return EndKind::kRefused;
-  return is_lost(end) ? EndKind::kLost : EndKind::kFailed;
+RankPhase phase_of(const RankEnd& end) {
+  if (end.status.ok()) return end.left ? RankPhase::kLeft : RankPhase::kDone;
+  if (is_refused(end)) return RankPhase::kRefused;
+  return is_lost(end) ? RankPhase::kLost : RankPhase::kFailed;
 }
 
 Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
@@ -305,8 +250,9 @@ Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
     return now < limit ? Decision{Act::kWait, limit}
                        : Decision{Act::kTerminate, {}, "another rank has failed"};
   }
-  if (const auto next = resize(now_seen, policy, now)) return *next;
-  return {};
+  const bool is_fixed = policy.max_ranks == 0 || now_seen.wanted == 0;
+  if (is_fixed || is_settled(now_seen, policy) || is_finishing(now_seen)) return {};
+  return internal::act_on_size(now_seen, policy, now);
 }
 
 Situation next_attempt(const Situation& situation, Act how) {

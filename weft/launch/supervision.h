@@ -12,6 +12,7 @@
 #include "weft/base/json/error_file.h"
 #include "weft/launch/hang_watch.h"
 #include "weft/launch/limits.h"
+#include "weft/launch/membership.h"
 #include "weft/launch/process.h"
 #include "weft/rank_link/usable_ranks.h"
 
@@ -135,7 +136,8 @@ struct Decision {
   // kReplace, kGoOnWithout: the lost rank; kWait: a lost rank that is replaced at `until`, or -1;
   // kGrow: the place; kDismiss: the rank to end; kAbandon: the rank. By local number.
   int rank = -1;
-  int ranks = 0;  // kAnnounce: the number to tell
+  int ranks = 0;        // kAnnounce: the number to tell
+  bool counts = false;  // kGrow: it counts as a replacement
 };
 
 // What the launcher does about a hang now. kKill: the rank, which is then lost. kEnd: the job.
@@ -163,15 +165,8 @@ Situation next_attempt(const Situation& situation, Act how);
 // timeout of a wait for a peer, or it was told to stop.
 bool is_consequence(const RankEnd& end);
 
-// What the other ranks can do about the end of a rank.
-enum class EndKind {
-  kDone,     // It succeeded.
-  kLeft,     // It left, since the job shrinks.
-  kLost,     // Another process can take its place.
-  kRefused,  // It was to be added, and is another program than the others.
-  kFailed,   // Nothing: it would fail again, or it failed because of another rank.
-};
-EndKind kind_of(const RankEnd& end);
+// From RankPhase::kLost on: what the other ranks can do about the end of a rank.
+RankPhase phase_of(const RankEnd& end);
 
 // Returns the local rank that failed first: the earliest failure that is not a consequence, else
 // the earliest failure; among simultaneous ones, a killed rank. nullopt: none failed, except ranks

@@ -1,4 +1,4 @@
-// decide() while the number of ranks changes.
+// decide() while the number of ranks changes: next_plan() with one node.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -167,10 +167,12 @@ TEST(Resize, GrowsAgainAfterALossOnlyWhileReplacementsAreLeft) {
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
   policy.max_replacements = 1;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kGrow);
+  EXPECT_TRUE(decide(seen, policy, kStart + seconds(1)).counts);
   seen.replacements = 1;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
   seen.requested = true;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kGrow);
+  EXPECT_FALSE(decide(seen, policy, kStart + seconds(1)).counts);
 }
 
 }  // namespace

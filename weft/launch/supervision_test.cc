@@ -95,17 +95,17 @@ TEST(DecideByPlan, StaysForTheOtherNodesForAWhile) {
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).act, Act::kFinish);
 }
 
-TEST(KindOf, SaysWhetherAnotherProcessCanTakeThePlaceOfARank) {
-  EXPECT_EQ(kind_of(exited(0, seconds(1))), EndKind::kDone);
+TEST(PhaseOf, SaysWhetherAnotherProcessCanTakeThePlaceOfARank) {
+  EXPECT_EQ(phase_of(exited(0, seconds(1))), RankPhase::kDone);
   RankEnd left = exited(0, seconds(1));
   left.left = true;
-  EXPECT_EQ(kind_of(left), EndKind::kLeft);
-  EXPECT_EQ(kind_of(killed(SIGKILL, seconds(1))), EndKind::kLost);
-  EXPECT_EQ(kind_of(exited(2, seconds(1))), EndKind::kFailed);  // a wrong configuration
+  EXPECT_EQ(phase_of(left), RankPhase::kLeft);
+  EXPECT_EQ(phase_of(killed(SIGKILL, seconds(1))), RankPhase::kLost);
+  EXPECT_EQ(phase_of(exited(2, seconds(1))), RankPhase::kFailed);  // a wrong configuration
   RankEnd newcomer = exited(2, seconds(1));
   newcomer.joining = true;
-  EXPECT_EQ(kind_of(newcomer), EndKind::kRefused);
-  EXPECT_EQ(kind_of(waited(Errc::kPeerLost, 1, seconds(1), {false, 1})), EndKind::kFailed);
+  EXPECT_EQ(phase_of(newcomer), RankPhase::kRefused);
+  EXPECT_EQ(phase_of(waited(Errc::kPeerLost, 1, seconds(1), {false, 1})), RankPhase::kFailed);
 }
 
 TEST(Decide, KillsAtOnceOnASecondSignal) {
@@ -263,6 +263,21 @@ TEST(Decide, GoesOnWithoutALostRankWhileEnoughAreLeft) {
   auto two = situation({std::nullopt, seen.ranks[1], killed(SIGKILL, seconds(5))});
   EXPECT_EQ(decide(two, policy, kStart + seconds(5)).act, Act::kWait);
   EXPECT_EQ(first_failure(two), 2);
+}
+
+// As on nodes that meet.
+TEST(Decide, CountsARankThatLoadsInPlaceOfALostOneAsLeft) {
+  Policy policy;
+  policy.min_ranks = 2;
+  policy.max_replacements = 1;
+  auto seen = situation({std::nullopt, killed(SIGKILL, seconds(1)), std::nullopt});
+  seen.joining = {2};
+  seen.replacements = 1;
+  const auto decision = decide(seen, policy, kStart + seconds(1));
+  EXPECT_EQ(decision.act, Act::kGoOnWithout);
+  EXPECT_EQ(decision.rank, 1);
+  policy.min_ranks = 3;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(9)).act, Act::kTerminate);
 }
 
 TEST(Decide, WaitsLongerAfterEachReplacementThatNeverJoined) {

@@ -40,7 +40,7 @@ void Supervisor::replace(int local) {
 }
 
 // Starts an additional rank in a free place.
-void Supervisor::grow(int local) {
+void Supervisor::grow(int local, bool counts) {
   const auto at = static_cast<std::size_t>(local);
   const bool is_new = at == node_.ranks.size();
   if (is_new) set_places(node_.job, node_.options, local + 1);
@@ -51,8 +51,7 @@ void Supervisor::grow(int local) {
     if (is_new) node_.positions.set_ranks(local);
     return;
   }
-  if (!is_new && node_.situation.ranks[at]->done_without && !node_.situation.requested)
-    ++node_.situation.replacements;
+  if (counts) ++node_.situation.replacements;
   node_.place(at, std::move(*started));
   node_.situation.growing.insert(local);
   node_.situation.announced = 0;

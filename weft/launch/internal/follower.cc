@@ -46,17 +46,6 @@ std::int64_t milliseconds_since_1970() {
       .count();
 }
 
-RankPhase phase_of(EndKind kind) {
-  switch (kind) {
-    case EndKind::kDone: return RankPhase::kDone;
-    case EndKind::kLeft: return RankPhase::kLeft;
-    case EndKind::kLost: return RankPhase::kLost;
-    case EndKind::kRefused: return RankPhase::kRefused;
-    case EndKind::kFailed: break;
-  }
-  return RankPhase::kFailed;
-}
-
 }  // namespace
 
 Follower::Follower(Node& node, Starter& starter, Departures& departures, Servers& servers)
@@ -371,16 +360,17 @@ RankReport Follower::state_of(std::size_t at, Time when, std::optional<Time>& ne
   Slot& slot = slots_[at];
   if (!node_.situation.ranks[at]) return {slot.incarnation, slot.phase};
   const RankEnd& end = *node_.situation.ranks[at];
-  const EndKind kind = kind_of(end);
+  const RankPhase phase = phase_of(end);
   // The rank that is at fault may be on another node. Its end counts then.
   const Time known = end.when + node_.policy.survivor_grace;
-  if (kind == EndKind::kFailed && when < known && !end.told) {
+  if (phase == RankPhase::kFailed && when < known && !end.told) {
     next = next ? std::min(*next, known) : known;
     return {slot.incarnation, slot.phase};
   }
-  if (kind == EndKind::kLost && !std::exchange(slot.counted, true)) failures_.push_back(end.when);
+  if (phase == RankPhase::kLost && !std::exchange(slot.counted, true))
+    failures_.push_back(end.when);
   return {
-      slot.incarnation, phase_of(kind),
+      slot.incarnation, phase,
       description_of(end, node_.was_out_of_memory()).substr(0, longest_reason(node_.ranks.size())),
       end.status.code()};
 }

@@ -254,7 +254,7 @@ Act Supervisor::watch() {
       case Act::kWait: wait_for_events(decision.until); break;
       case Act::kReplace: replace(decision.rank); break;
       case Act::kGoOnWithout: go_on_without(decision.rank); break;
-      case Act::kGrow: grow(decision.rank); break;
+      case Act::kGrow: grow(decision.rank, decision.counts); break;
       case Act::kAnnounce: announce(decision.ranks); break;
       case Act::kDismiss: dismiss(decision.rank); break;
       case Act::kTerminate:

@@ -70,7 +70,7 @@ class Supervisor {
   std::string report(const Situation& whole) const;
   // Changes of the ranks of a running job (changing.cc).
   void replace(int local);
-  void grow(int local);
+  void grow(int local, bool counts);
   void announce(int ranks);
   void go_on_without(int local);
   void dismiss(int local);
