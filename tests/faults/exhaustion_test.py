@@ -63,6 +63,8 @@ class Exhaustion(harness.FaultTest):
         """While libtorch loads."""
         for name, verb in [("chaos", "chaos"), ("linear", "linear"), ("plan-validate", "plan")]:
             program = pathlib.Path(harness.WEFT).with_name("weft-" + name)
+            if not program.exists():  # a build without its component
+                continue
             codes = []
             for mib in (25, 45, 60, 400):
                 limits = (mib << 20, mib << 20)

@@ -36,6 +36,14 @@ USER = 20000 + os.getpid() % 40000
 
 RECIPE = (pathlib.Path(__file__).parents[1] / "shapes.toml").read_text(encoding="utf-8")
 
+
+
+def needs(option):
+    """Skips a test whose component this weft was built without: "WEFT_PLAN" or "WEFT_PS"."""
+    absent = option in os.environ.get("WEFT_FAULTS_ABSENT", "")
+    return unittest.skipIf(absent, f"weft was built with {option}=OFF")
+
+
 # What must not be on a user's screen, however the job ends.
 NOISE = (
     "Traceback",
