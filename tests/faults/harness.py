@@ -38,10 +38,14 @@ RECIPE = (pathlib.Path(__file__).parents[1] / "shapes.toml").read_text(encoding=
 
 
 
+def is_absent(option):
+    """Whether weft was built without a component: "WEFT_PLAN", "WEFT_PS" or "WEFT_LINEAR"."""
+    return option in os.environ.get("WEFT_FAULTS_ABSENT", "")
+
+
 def needs(option):
-    """Skips a test whose component this weft was built without: "WEFT_PLAN" or "WEFT_PS"."""
-    absent = option in os.environ.get("WEFT_FAULTS_ABSENT", "")
-    return unittest.skipIf(absent, f"weft was built with {option}=OFF")
+    """Skips a test whose component is absent."""
+    return unittest.skipIf(is_absent(option), f"weft was built with {option}=OFF")
 
 
 # What must not be on a user's screen, however the job ends.

@@ -21,10 +21,11 @@ struct PlannerComponent;
 // components::built() has all of this build. weft::Trainer and `weft train` set them. Null: the
 // program has none, and an option that needs it is refused.
 struct Components {
-  // For Options::mesh = "auto" and predict_plan. CMake option WEFT_PLAN, folder train/planner.
+  // For Options::mesh = "auto" and predict_plan. CMake target weft::train_planner, option
+  // WEFT_PLAN.
   const internal::PlannerComponent* planner = nullptr;
   // For downpour and easgd_async with workers on several hosts, or on the servers of the job. CMake
-  // option WEFT_PS, folder strategy/server.
+  // target weft::strategy_server, option WEFT_PS.
   const strategy::ServerComponent* servers = nullptr;
 };
 
