@@ -63,7 +63,8 @@ weft_parts() {
   done
 }
 
-# weft_build PRESET TARGET…: builds the targets. "tests" means everything except the benches.
+# weft_build PRESET TARGET…: builds the targets. "tests" means everything except the benches;
+# "weft/FOLDER/all", as the first one, also the folders below it.
 weft_build() {
   local preset=$1 build options=()
   build=$(weft_build_folder "$preset")
@@ -85,6 +86,14 @@ weft_build() {
   if [[ ! -f $build/build.ninja || ${#options[@]} != 0 ]]; then
     weft_step "configuring $build" "$WEFT_CMAKE" --preset "$preset" -B "$build" "${options[@]}" ||
       exit 1
+  fi
+  # ninja's target of a folder has none of the folders below it.
+  if [[ $1 == weft/*/all ]]; then
+    local folder=${1%/all} folders
+    mapfile -t folders < <(sed -nE "s#^build ($folder(/[a-z_/]+)?/all): .*#\1#p" \
+      "$build/build.ninja")
+    ((${#folders[@]} != 0)) || weft_die "the preset $preset builds nothing of $folder"
+    set -- "${folders[@]}"
   fi
   : >"$build/build.log"
   if ! NINJA_STATUS='[%f/%t] ' ninja -C "$build" -j "$(weft_jobs)" "$@" 2>&1 </dev/null \

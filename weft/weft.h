@@ -21,6 +21,7 @@
 #include "weft/comm/group.h"
 #include "weft/comm/init.h"
 #include "weft/comm/replicate.h"
+#include "weft/components/trainer.h"
 #include "weft/compress/spec.h"
 #include "weft/data/sampler.h"
 #include "weft/elastic/run.h"
@@ -39,6 +40,7 @@
 namespace weft {
 
 using comm::Transport;
+using components::Trainer;
 using engine::Block;
 using engine::block;
 using engine::data_parallel;
@@ -58,7 +60,6 @@ using parallel::Plan;
 using parallel::recompute;
 using train::load_weights;
 using train::Task;
-using train::Trainer;
 using train::TrainerOptions;
 using train::TrainResult;
 using train::WeightsOptions;

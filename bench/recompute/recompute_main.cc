@@ -1,7 +1,7 @@
 // Measures forward and backward of a GPT's blocks on one thread, in turn without recomputation,
 // with selective and with full recomputation. Prints JSON lines: the time of a step relative to
 // that without recomputation, the bytes held for backward, the peak, and the prediction of
-// plan/activations.h.
+// plan/model/activations.h.
 //
 //   weft_bench_recompute [batch=4] [sequence=512] [layers=4] [width=512] [heads=8] [dropout=0]
 //                        [gated=0] [rounds=7]
@@ -22,7 +22,7 @@
 #include "weft/models/gpt.h"
 #include "weft/parallel/recompute/recompute.h"
 #include "weft/parallel/recompute/testing/tensor_meter.h"
-#include "weft/plan/activations.h"
+#include "weft/plan/model/activations.h"
 
 namespace weft::bench {
 namespace {

@@ -15,8 +15,8 @@
 #include "bench/suite/internal/rounds.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "weft/plan/calibration.h"
-#include "weft/plan/choice.h"
+#include "weft/plan/collectives/calibration.h"
+#include "weft/plan/collectives/choice.h"
 
 namespace weft::cli {
 namespace {

@@ -48,6 +48,18 @@ TEXT_RECIPE = "".join(
 # its forward and backward, and the others wait for it. It leaves the processors to other tests.
 SLEEPS = {"WEFT_SLOW_RANK": "0:10"}
 
+
+
+def is_absent(option):
+    """Whether weft was built without a component: "WEFT_PLAN", "WEFT_PS" or "WEFT_LINEAR"."""
+    return option in os.environ.get("WEFT_FAULTS_ABSENT", "")
+
+
+def needs(option):
+    """Skips a test whose component is absent."""
+    return unittest.skipIf(is_absent(option), f"weft was built with {option}=OFF")
+
+
 # What must not be on a user's screen, however the job ends.
 NOISE = (
     "Traceback",

@@ -175,6 +175,7 @@ class Nodes(harness.FaultTest):
         second.wait_for(lambda: self.sizes(first) == [2], "two ranks")
         self.counts(first, second)
 
+    @harness.needs("WEFT_PS")
     def test_batches_of_asynchronous_workers_are_given_out_again_after_a_kill(self):
         # The center is on servers of both nodes, and the counter of batches in the job's store.
         program = [*LONG, 1, "private", "downpour"]

@@ -190,6 +190,7 @@ class Resize(harness.FaultTest):
         job = self.weft("train", self.folder, "-n", 2, "--discovery-script", "true")
         self.ends(job, 2, ["--discovery-script and --scale-efficiency need -n MIN:MAX"])
 
+    @harness.needs("WEFT_PLAN")
     def test_a_planned_run_is_planned_again_for_another_number_of_ranks(self):
         settings = ["parallel.plan=auto", "train.epochs=400", "train.eval_every=0"]
         job = self.train("1:2", *settings)

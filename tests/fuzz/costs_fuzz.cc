@@ -6,7 +6,7 @@
 #include "tests/fuzz/fuzz.h"
 #include "weft/base/crc32c.h"
 #include "weft/compress/spec.h"
-#include "weft/plan/cost_table.h"
+#include "weft/plan/collectives/cost_table.h"
 
 using weft::Errc;
 using weft::fuzz::accepts;

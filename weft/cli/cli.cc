@@ -15,6 +15,7 @@
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/command_line.h"
 #include "weft/cli/internal/completion.h"
+#include "weft/cli/internal/components.h"
 #include "weft/cli/internal/descriptions.h"
 #include "weft/cli/internal/help.h"
 #include "weft/cli/internal/programs.h"
@@ -245,6 +246,10 @@ void add_help(CLI::App& app, std::string& shell) {
 
 // Replaces this process with another program of the same folder.
 int run_program(std::string_view program, char** argv) {
+  if (program == "weft-linear" && is_off("WEFT_LINEAR"))
+    return fail(absent("weft linear", "the linear models", "WEFT_LINEAR"));
+  if (program == "weft-plan-validate" && is_off("WEFT_PLAN"))
+    return fail(absent("weft plan validate", "the planner", "WEFT_PLAN"));
   const std::string path =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / std::string(program);
   ::execv(path.c_str(), arguments_for(program, argv));

@@ -47,6 +47,16 @@ def weft(*arguments, cwd=ROOT, env=None, input=""):
     )
 
 
+def needs_planner(test):
+    """Skips the test where weft was built without the planner (WEFT_PLAN=OFF)."""
+    def run(self):
+        if "-DWEFT_PLAN=ON" in weft("plan", "predict", "-").stderr:
+            self.skipTest("weft was built without the planner")
+        test(self)
+
+    return run
+
+
 class Words(unittest.TestCase):
     def test_new_creates_a_project_once_and_refuses_an_invalid_name(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -184,6 +194,7 @@ class Words(unittest.TestCase):
         ):
             self.fails([flag], *words)
 
+    @needs_planner
     def test_flags_that_would_have_no_effect_are_refused(self):
         self.fails(["--json", "--dry-run"], "train", "shapes", "--dry-run", "--json")
         self.fails(["--topology", "--json"], "doctor", "--topology", "--json")
@@ -307,6 +318,7 @@ class Words(unittest.TestCase):
         self.fails(["no train-images-idx3-ubyte.gz in /nowhere"], *two, *data)
         self.fails(["--trace steps=5:1", "such as steps=10:15"], *two, "--trace", "steps=5:1")
 
+    @needs_planner
     def test_an_option_that_would_do_nothing_is_refused(self):
         for verb, *words in (
             ("train", "--notice-interval", "3"),
@@ -321,6 +333,7 @@ class Words(unittest.TestCase):
         for words in (["--batches", "1,2"], ["--set", "train.batch=2", "/bin/true"]):
             self.fails([f"{words[0]} is for a recipe"], "plan", "profile", *words)
 
+    @needs_planner
     def test_a_profile_stays_if_the_next_one_fails(self):
         with tempfile.TemporaryDirectory() as folder:
             profile = pathlib.Path(folder, "blocks.toml")
@@ -622,6 +635,7 @@ class Words(unittest.TestCase):
         self.assertAlmostEqual(hierarchical["levels"][0]["busiest_bytes"], 2 * 2**20 * 3 / 4)
         self.assertIn("simulated in", weft(*words).stdout)
 
+    @needs_planner
     def test_plan_auto_takes_a_strategy_where_links_are_slow(self):
         words = ("plan", "auto", "licenses", "--cluster", "clusters/ethernet-cpu.toml")
         words += ("--nodes", "4", "--no-knee", "--set", "train.batch=64", "--json")
@@ -877,6 +891,7 @@ class Training(unittest.TestCase):
         self.assertEqual(len(found), 1, result.stderr)
         return found[0]
 
+    @needs_planner
     def test_an_automatic_plan_is_chosen_trained_with_and_compared(self):
         # A model whose memory is well above that of the process.
         words = ["-n", "2", "--set", "model.hidden=[1024,512]", "--set", "train.max_steps=20",
@@ -903,6 +918,7 @@ class Training(unittest.TestCase):
         self.assertNotIn("plan layout=", resumed.stderr)
         self.assertIn("measured_memory_gib", self.line(resumed, "measured measured_step_s"))
 
+    @needs_planner
     def test_a_plan_that_is_given_is_predicted(self):
         words = ["-n", "2", "--set", "train.max_steps=20", "--set", "train.epochs=9"]
         words += ["--set", "parallel.plan=predict", "--set", "parallel.fsdp=2"]

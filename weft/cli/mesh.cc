@@ -8,8 +8,8 @@
 #include "weft/base/json/json.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/schedule_request.h"
-#include "weft/plan/mesh.h"
-#include "weft/plan/pictures/mesh_picture.h"
+#include "weft/plan/mesh/mesh.h"
+#include "weft/plan/mesh/pictures/mesh_picture.h"
 
 namespace weft::cli {
 namespace {

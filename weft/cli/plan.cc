@@ -13,7 +13,7 @@
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/schedule_request.h"
 #include "weft/cli/internal/table.h"
-#include "weft/plan/simulate.h"
+#include "weft/plan/collectives/simulate.h"
 #include "weft/schedule/pictures/pictures.h"
 
 namespace weft::cli {

@@ -12,12 +12,12 @@
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/output_file.h"
 #include "weft/cli/internal/table.h"
-#include "weft/plan/calibration.h"
 #include "weft/plan/cluster/catalog.h"
 #include "weft/plan/cluster/cluster_file.h"
+#include "weft/plan/collectives/calibration.h"
 #include "weft/plan/pictures/step_page.h"
 #include "weft/plan/scenario/scenario.h"
-#include "weft/train/planning.h"
+#include "weft/train/planner/planning.h"
 #include "weft/train/recipe.h"
 
 namespace weft::cli {

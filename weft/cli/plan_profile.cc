@@ -15,7 +15,7 @@
 #include "weft/comm/init.h"
 #include "weft/launch/launcher.h"
 #include "weft/plan/cluster/cluster_file.h"
-#include "weft/train/planning.h"
+#include "weft/train/planner/planning.h"
 #include "weft/train/recipe.h"
 
 namespace weft::cli {

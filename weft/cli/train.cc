@@ -14,18 +14,19 @@
 #include "weft/base/text/words.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/cli/commands.h"
+#include "weft/cli/internal/components.h"
 #include "weft/cli/internal/ranks.h"
 #include "weft/cli/internal/start_ranks.h"
 #include "weft/comm/init.h"
+#include "weft/components/components.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/progress.h"
 #include "weft/observe/run/run_folder.h"
-#include "weft/plan/mesh.h"
+#include "weft/plan/mesh/mesh.h"
 #include "weft/rank_link/messages.h"
 #include "weft/rank_link/spare.h"
 #include "weft/strategy/strategy.h"
 #include "weft/train/options.h"
-#include "weft/train/planning.h"
 #include "weft/train/recipe.h"
 #include "weft/train/trainer.h"
 
@@ -141,6 +142,7 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   options.resume = resume;
   options.trace = command.trace;
   options.progress = observe::parse_progress_mode(command.progress);
+  options.components = components::built();
   options.should_stop = [] {
     if (stop_signal != 0) rank_link::tell_launcher(rank_link::Stopping{.by_signal = true});
     return stop_signal != 0;
@@ -302,7 +304,7 @@ void print_strategy(const Config& config, int ranks) {
   const plan::MeshLayout mesh(ranks, options.mesh.axes());
   const int workers = mesh.size("dp");
   strategy::check(options.strategy, workers);
-  const auto parameters = train::parameters_of(config);
+  const auto parameters = train::parameters_of(config, components::built());
   if (!parameters) {
     std::cout << "# strategy: training says at its start what a rank of this model sends\n";
     return;
@@ -322,6 +324,7 @@ int train(const TrainCommand& command) {
   observe::check_run_name(config.get_string("run.name"));
   observe::parse_progress_mode(command.progress);
   if (!command.trace.empty()) train::check_trace(command.trace);
+  check_servers(command.launching.servers.count);
   const double least =
       command.check ? least_accuracy(file) : 0;  // checked before the training starts
   if (command.dry_run) {

@@ -9,7 +9,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
-#include "weft/plan/calibration.h"
+#include "weft/plan/collectives/calibration.h"
 
 namespace weft::comm::internal {
 namespace {

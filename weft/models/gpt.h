@@ -16,8 +16,8 @@
 // to logits. Only attention (parallel/context/attention.h) and the loss communicate over it.
 // context_parallel.h describes gradients.
 //
-// plan/activations.h lists the tensors that a block keeps for its backward. options.selective and
-// parallel/recompute reduce them.
+// plan/model/activations.h lists the tensors that a block keeps for its backward. options.selective
+// and parallel/recompute reduce them.
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -1,7 +1,7 @@
 // The memory that a block keeps for its backward is within 10 % of the formulas of
-// plan/activations.h, whose own test compares them to Korthikanti et al. 2022. The measurement
-// counts allocations of libtorch's CPU allocator on the rank's thread. Selective recomputation
-// gives bitwise the results of no recomputation.
+// plan/model/activations.h, whose own test compares them to Korthikanti et al. 2022. The
+// measurement counts allocations of libtorch's CPU allocator on the rank's thread. Selective
+// recomputation gives bitwise the results of no recomputation.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/types.h>
@@ -12,7 +12,7 @@
 #include "weft/models/gpt.h"
 #include "weft/parallel/recompute/recompute.h"
 #include "weft/parallel/recompute/testing/tensor_meter.h"
-#include "weft/plan/activations.h"
+#include "weft/plan/model/activations.h"
 
 namespace weft::models {
 namespace gpt_memory_test {

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "weft/base/error.h"
+#include "weft/compress/server_codecs.h"
 #include "weft/compress/spec.h"
 #include "weft/ps/internal/request.h"
 #include "weft/ps/table/table.h"
@@ -16,19 +17,6 @@ void check_pull_codec(const std::string& text) {
   WEFT_REQUIRE(kind == compress::Kind::kNone || kind == compress::Kind::kBf16 ||
                    kind == compress::Kind::kF16,
                "pull_codec = \"" + text + "\" is not supported; use none, bf16 or f16");
-}
-
-void check_difference_codec(const std::string& text) {
-  using compress::Kind;
-  const compress::Spec spec = compress::parse(text);
-  const bool whole = spec.kind == Kind::kPowerSgd || spec.kind == Kind::kAuto ||
-                     spec.memory == compress::Memory::kDelta || spec.warmup > 0;
-  // Scaled up, it would overshoot.
-  const bool scaled = spec.kind == Kind::kRandomK && spec.memory == compress::Memory::kNone;
-  WEFT_REQUIRE(!whole && !scaled,
-               "pull_codec = \"" + text +
-                   "\" is not supported with pull_deltas; use none, bf16, f16, int8, int4, sign, "
-                   "topk, randomk or threshold, without delta, warmup and ef=off");
 }
 
 void check_row_codecs(const TableSpec& table) {
@@ -97,14 +85,9 @@ void check(const Options& options) {
                "delay_compensation has no effect with staleness 0, where no gradient is stale");
   WEFT_REQUIRE(!options.adaptive_compensation || lambda > 0,
                "adaptive_compensation needs delay_compensation above 0");
-  const compress::Spec push = compress::parse(options.push_codec);
-  WEFT_REQUIRE(push.kind != compress::Kind::kPowerSgd && push.kind != compress::Kind::kAuto &&
-                   push.memory != compress::Memory::kDelta && push.warmup == 0,
-               "push_codec = \"" + options.push_codec +
-                   "\" is not supported by the parameter server; use bf16, f16, int8, int4, sign, "
-                   "topk, randomk or threshold, without delta and warmup");
+  compress::check_push_codec(options.push_codec);
   if (options.pull_deltas)
-    check_difference_codec(options.pull_codec);
+    compress::check_difference_codec(options.pull_codec);
   else
     check_pull_codec(options.pull_codec);
 }

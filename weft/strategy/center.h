@@ -7,7 +7,8 @@
 //                          ▼   │
 //                        center, with clocks
 //
-// shared_center() keeps it in the memory of a host. A parameter server is another one.
+// shared_center() keeps it in the memory of a host. On several hosts it is on parameter servers
+// (server/server_center.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,6 +16,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "weft/comm/group.h"
@@ -77,5 +79,27 @@ using MakeCenter =
 // A center of zeros in the memory of a host. A worker holds the lock of one chunk at a time, and
 // workers begin at different chunks. Throws Error(kBadConfig) if the workers are not on one host.
 std::unique_ptr<Center> shared_center(const Group& workers, const at::Tensor& like);
+
+struct ServerCenterOptions {
+  // Where servers of workers listen: an address, a network or the name of an interface, as in
+  // net/tcp/tcp.h.
+  std::string interface = "127.0.0.1";
+  // Codec of what workers add and of what they pull (compress/spec.h). What it leaves out of an
+  // addition comes with later ones. Pulls have the encoded difference to what the worker has, for
+  // which servers keep a copy of the vector for each worker. Strategy::codec must be the same.
+  std::string codec = "none";
+  // All ranks of the job, if they are several groups of workers with a center each: those of other
+  // parts of the model. Servers of the job keep all these centers. Empty: the workers.
+  std::optional<Group> all;
+};
+
+// The parameter server as strategies use it (strategy/server). A build of weft may have none.
+struct ServerComponent {
+  // True if the job has servers (weft run --servers).
+  bool (*job_has_servers)();
+  // server_center().
+  std::unique_ptr<Center> (*center)(const Group& workers, const at::Tensor& like,
+                                    const ServerCenterOptions& options);
+};
 
 }  // namespace weft::strategy

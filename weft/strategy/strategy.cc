@@ -9,8 +9,8 @@
 #include "weft/base/error.h"
 #include "weft/base/text/numbers.h"
 #include "weft/base/text/words.h"
+#include "weft/compress/server_codecs.h"
 #include "weft/compress/spec.h"
-#include "weft/ps/options.h"
 #include "weft/schedule/gossip.h"
 #include "weft/strategy/internal/flat_rule.h"
 
@@ -78,11 +78,8 @@ void check_gossip_codec(const Strategy& strategy, const compress::Spec& spec, in
 // A center on servers takes additions through a codec, and gives differences through it.
 void check_center_codec(const std::string& codec) {
   try {
-    ps::check({.rule = std::nullopt,
-               .staleness = ps::kAsync,
-               .push_codec = codec,
-               .pull_codec = codec,
-               .pull_deltas = true});
+    compress::check_push_codec(codec);
+    compress::check_difference_codec(codec);
   } catch (const Error& error) {
     refuse("strategy.codec: " + error.message());
   }

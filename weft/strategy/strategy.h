@@ -116,7 +116,8 @@ struct Part {
   // Backup workers: the floating-point state of the worker's optimizer, in place. The same shapes
   // at each call. Without it, the worker's optimizer has none.
   std::function<std::vector<at::Tensor>()> optimizer_state = nullptr;
-  // downpour and easgd_async: the center. Null: shared_center(). On several hosts: server_center().
+  // downpour and easgd_async: the center. Null: shared_center(). On several hosts:
+  // server_center() of strategy/server.
   MakeCenter make_center = nullptr;
 };
 

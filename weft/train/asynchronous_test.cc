@@ -1,31 +1,23 @@
 // Workers that take batches when they are ready: each sample once, nobody waits for a slow one.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
-#include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 #include <torch/types.h>
-#include <torch/utils.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 #include <functional>
 #include <nlohmann/json.hpp>
 #include <thread>
 #include <vector>
 
-#include "weft/base/file.h"
-#include "weft/base/log.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
-#include "weft/comm/testing/over_tcp.h"
-#include "weft/parallel/compose/modules.h"
-#include "weft/store/testing/store_processes.h"
 #include "weft/train/internal/slow_rank.h"
+#include "weft/train/testing/asynchronous_runs.h"
 #include "weft/train/testing/image_runs.h"
 #include "weft/train/trainer.h"
 
@@ -35,84 +27,6 @@ namespace asynchronous_test {
 using internal::ImageRuns;
 using internal::with;
 using testing::Each;
-
-constexpr std::int64_t kSamples = 101, kTest = 10;
-
-// How often each sample was in a loss of training, and how often each rank computed one.
-struct Seen {
-  std::vector<std::atomic<int>> samples = std::vector<std::atomic<int>>(kSamples);
-  std::vector<std::atomic<int>> losses = std::vector<std::atomic<int>>(8);
-
-  std::vector<int> counts() const { return {samples.begin(), samples.end()}; }
-};
-
-// The target of a sample is its number; that of a test sample is below 0.
-Task counting_task(Seen& seen, int rank, int sleep_ms) {
-  torch::manual_seed(1);
-  Task task(parallel::blocks_of(torch::nn::Linear(3, 1)),
-            [&seen, rank, sleep_ms](const at::Tensor& output, const at::Tensor& target) {
-              if (target.numel() > 0 && target[0].item<std::int64_t>() >= 0) {
-                ++seen.losses[static_cast<std::size_t>(rank)];
-                for (std::int64_t i = 0; i < target.numel(); ++i)
-                  ++seen.samples[static_cast<std::size_t>(target[i].item<std::int64_t>())];
-                std::this_thread::sleep_for(std::chrono::milliseconds(sleep_ms));
-              }
-              return output.square().mean();
-            });
-  const at::Tensor x = torch::arange(kSamples * 3, torch::kFloat).sin().view({kSamples, 3});
-  task.train = samples(x, torch::arange(kSamples));
-  task.test = samples(x.narrow(0, 0, kTest), torch::full({kTest}, -1, torch::kLong));
-  return task;
-}
-
-class Asynchronous : public testing::Test {
- protected:
-  Asynchronous() { set_log_level(LogLevel::kError); }
-
-  Options options(const strategy::Strategy& strategy, const std::string& name = "run") const {
-    Options options;
-    options.epochs = 3;
-    options.batch = 16;
-    options.dir = folder_.path();
-    options.name = name;
-    options.strategy = strategy;
-    options.log_every = 2;
-    options.checkpoint_every = 100;  // only at the end
-    options.checkpoint_minutes = 0;
-    options.resume = std::filesystem::exists(folder_ / name);
-    options.plan.optimizer = engine::optimizer_spec(torch::optim::SGDOptions(0.01), {});
-    return options;
-  }
-
-  TrainResult train(int world, const Options& options, Seen& seen, int slow_rank = -1,
-                    int sleep_ms = 0) const {
-    TrainResult result;
-    const auto on_rank = [&](const Group& group) {
-      const int sleep = group.rank() == slow_rank ? 4 * sleep_ms : sleep_ms;
-      Options mine = options;
-      if (group.rank() != group.size() - 1) mine.should_stop = nullptr;
-      Trainer trainer(counting_task(seen, group.rank(), sleep), mine, group);
-      const TrainResult got = trainer.run();
-      if (group.rank() == 0) result = got;
-    };
-    if (over_tcp_) {
-      comm::replicate_over_tcp(world, on_rank);
-    } else {
-      replicate(world, on_rank);
-    }
-    return result;
-  }
-
-  std::vector<nlohmann::json> records(const std::string& name = "run") const {
-    std::vector<nlohmann::json> all;
-    std::ifstream in(folder_ / (name + "/metrics.jsonl"));
-    for (std::string line; std::getline(in, line);) all.push_back(nlohmann::json::parse(line));
-    return all;
-  }
-
-  TempDir folder_;
-  bool over_tcp_ = false;  // ranks communicate over TCP, as on several hosts
-};
 
 const std::vector<strategy::Strategy> kStrategies = {{.name = "downpour"},
                                                      {.name = "downpour", .staleness = 1},
@@ -184,31 +98,6 @@ TEST_F(Asynchronous, ASlowWorkerTakesFewerBatchesAndHoldsNobody) {
     EXPECT_LT(seen.losses[3].load() * 3, 0.6 * others);
     EXPECT_EQ(seen.losses[3].load() + others, 3 * 7 * 4);
   }
-}
-
-// The center is on servers, and the counter of batches in the store of the job.
-TEST_F(Asynchronous, OnSeveralHostsASlowWorkerTakesFewerBatchesAndEachSampleIsUsedOnce) {
-  const store::StoreProcess process({.program = WEFT_STORE_PROGRAM});
-  ::setenv(store::kStoreVariable, process.socket().c_str(), 1);
-  over_tcp_ = true;
-  const std::vector<strategy::Strategy> strategies = {{.name = "downpour"},
-                                                      {.name = "easgd_async", .period = 2}};
-  for (const auto& strategy : strategies) {
-    SCOPED_TRACE(strategy.name);
-    Seen seen;
-    Options cut = options(strategy, strategy.name);
-    cut.prefetch = 0;
-    cut.max_steps = 9;
-    EXPECT_EQ(train(3, cut, seen, /*slow_rank=*/2, /*sleep_ms=*/8).steps, 9);
-    cut.max_steps = 0;
-    cut.resume = true;
-    EXPECT_EQ(train(3, cut, seen, /*slow_rank=*/2, /*sleep_ms=*/8).steps, 21);
-    EXPECT_THAT(seen.counts(), Each(3));
-    const int others = seen.losses[0].load() + seen.losses[1].load();
-    EXPECT_EQ(seen.losses[2].load() + others, 3 * 7 * 3);
-    EXPECT_LT(seen.losses[2].load() * 2, 0.8 * others);
-  }
-  ::unsetenv(store::kStoreVariable);
 }
 
 TEST_F(Asynchronous, RanksReportWithoutAMeeting) {

@@ -14,6 +14,7 @@
 #include "weft/parallel/compose/plan.h"
 #include "weft/plan/mesh.h"
 #include "weft/strategy/strategy.h"
+#include "weft/train/components.h"
 
 namespace weft {
 class Config;
@@ -109,8 +110,8 @@ struct Options {
   OnStraggler on_straggler = OnStraggler::kWarn;
   int prefetch = 2;  // Batches that a thread prepares ahead. 0: none.
 
-  // Axes of the mesh, "dp=2,pp=2" (plan/mesh.h). An axis of size 0 takes all ranks that the others
-  // leave. "auto": measures blocks and machines at the start, and sets axes, micro-batches,
+  // Axes of the mesh, "dp=2,pp=2" (plan/mesh/mesh.h). An axis of size 0 takes all ranks that the
+  // others leave. "auto": measures blocks and machines at the start, and sets axes, micro-batches,
   // schedule and recomputation (docs/planning.md).
   plan::MeshSpec mesh = "dp=0";
   // True: measures as "auto" does, and predicts the time and the memory of a step under `mesh`.
@@ -198,6 +199,8 @@ struct Options {
   // not travel during the next forward.
   std::function<void(const StepReport& step, Control& control)> on_step = nullptr;
   std::function<void(const EpochReport& epoch, Control& control)> on_epoch_end = nullptr;
+  // Components of weft that options above may need. weft::Trainer sets them.
+  Components components;
 };
 
 // True if these options ask for checkpoints. Callbacks and an early end save some without them.

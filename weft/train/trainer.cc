@@ -25,12 +25,11 @@
 #include "weft/observe/memory.h"
 #include "weft/observe/position/position.h"
 #include "weft/observe/run/metric_names.h"
-#include "weft/train/internal/block_times.h"
 #include "weft/train/internal/key_uses.h"
 #include "weft/train/internal/learner.h"
 #include "weft/train/internal/loop.h"
-#include "weft/train/internal/machine_rates.h"
 #include "weft/train/internal/planned_model.h"
+#include "weft/train/internal/planner.h"
 #include "weft/train/internal/pretrained.h"
 #include "weft/train/internal/probe.h"
 #include "weft/train/internal/recipe_task.h"
@@ -71,6 +70,7 @@ Options of_recipe(const Config& config, const TrainerOptions& with) {
   options.should_stop = with.should_stop;
   options.on_step = with.on_step;
   options.on_epoch_end = with.on_epoch_end;
+  options.components = with.components;
   return options;
 }
 
@@ -401,17 +401,11 @@ void Trainer::Impl::say_what_is_trained() const {
 
 // Measures the blocks instead of training, for `weft plan profile PROGRAM`.
 TrainResult Trainer::Impl::profile(const std::string& file) {
+  const internal::PlannerComponent& planner =
+      internal::planner_of(options(), "weft plan profile PROGRAM");
   const Task task = task_ ? *task_ : recipe_->make(run_folder());
-  const std::int64_t batch = std::max<std::int64_t>(1, options().batch / world().size());
-  const internal::Turn turn = internal::turn_of(world());
-  internal::BlockTimesOptions timing = {.precision = options().plan.precision,
-                                        .name = options().program,
-                                        .turn = turn.turn,
-                                        .turns = turn.turns};
-  timing.batches = {1};
-  if (batch > 1) timing.batches.push_back(std::min<std::int64_t>(batch, 64));
-  const plan::Profile profile = internal::time_blocks(task, world(), timing);
-  if (world().rank() == 0) write_file_atomic(file, to_toml(profile));
+  const std::string profile = planner.profile(task, options(), world());
+  if (world().rank() == 0) write_file_atomic(file, profile);
   world().barrier();
   return {.ranks = world().size()};
 }

@@ -44,6 +44,7 @@ struct TrainerOptions {
   std::function<bool()> should_stop;
   std::function<void(const StepReport& step, Control& control)> on_step;  // As in Options.
   std::function<void(const EpochReport& epoch, Control& control)> on_epoch_end;
+  Components components;  // As in Options.
   // Images that are already loaded. Empty: the trainer loads those that the recipe names.
   std::shared_ptr<const data::ImageSet> train_images, test_images;
 };

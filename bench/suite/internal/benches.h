@@ -12,7 +12,8 @@ namespace weft::cli::bench_internal {
 int bench_collectives(const BenchOptions& options, const Signals& signals);
 // Measures messages between two ranks, by size.
 int bench_p2p(const BenchOptions& options, const Signals& signals);
-// Measures the transports, and saves the table where comm finds it (weft/plan/calibration.h).
+// Measures the transports, and saves the table where comm finds it
+// (plan/collectives/calibration.h).
 int bench_calibrate(const BenchOptions& options, const Signals& signals);
 int bench_explain(const BenchOptions& options);
 int bench_verify(const BenchOptions& options, const Signals& signals);

@@ -12,7 +12,7 @@
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/base/text/words.h"
-#include "weft/plan/calibration.h"
+#include "weft/plan/collectives/calibration.h"
 
 namespace weft::cli::bench_internal {
 namespace {

@@ -8,7 +8,7 @@
 #include "bench/suite/internal/schedule_rank.h"
 #include "weft/base/error.h"
 #include "weft/base/file.h"
-#include "weft/plan/calibration.h"
+#include "weft/plan/collectives/calibration.h"
 
 namespace weft::cli::bench_internal {
 namespace {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "bench/suite/internal/rounds.h"
-#include "weft/plan/choice.h"
+#include "weft/plan/collectives/choice.h"
 
 namespace weft::cli::bench_internal {
 

@@ -19,7 +19,7 @@
 #include <string>
 
 #include "bench/suite/internal/participant.h"
-#include "weft/plan/cost_table.h"
+#include "weft/plan/collectives/cost_table.h"
 
 namespace weft::cli::bench_internal {
 

@@ -214,7 +214,7 @@ Begin with data parallel.
 
 Over slow links, use pipeline parallel or hybrid sharding. Put the axis with the most traffic last
 in a mesh, so that its ranks share a host. [choose-parallelism.md](choose-parallelism.md) has the
-whole decision table. `weft/plan/activations.h` counts activations.
+whole decision table. `weft/plan/model/activations.h` counts activations.
 )";
 
 std::span<const Form> forms() { return kAll; }

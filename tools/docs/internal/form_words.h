@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/plan/mesh.h"
+#include "weft/plan/mesh/mesh.h"
 
 namespace weft::docs::internal {
 

@@ -122,8 +122,8 @@ needed.
 
 ## Stages
 
-`weft/plan/stages.h` cuts a model into stages. It takes the time, memory and output size of each
-block, and returns the contiguous partition whose slowest stage is fastest.
+`weft/plan/mesh/stages.h` cuts a model into stages. It takes the time, memory and output size of
+each block, and returns the contiguous partition whose slowest stage is fastest.
 )";
 
 const PipelineWords& words_of(Algorithm algorithm) {

@@ -5,8 +5,8 @@
 #include <optional>
 #include <vector>
 
-#include "weft/plan/choice.h"
-#include "weft/plan/simulate.h"
+#include "weft/plan/collectives/choice.h"
+#include "weft/plan/collectives/simulate.h"
 
 namespace weft::docs::internal {
 namespace {

@@ -191,13 +191,15 @@ The last columns of an algorithm's table are counted for W ranks and n = 840. Fo
 ## The fastest algorithm
 
 These predictions use a cost model of messages with default values. A measured cost table
-(`weft/plan/calibration.h`) may give other results. Arrays are float32. Ranks that share memory use
-`direct` instead of these algorithms.
+(`weft/plan/collectives/calibration.h`) may give other results. Arrays are float32. Ranks that
+share memory use `direct` instead of these algorithms.
 
-- Equal ranks: the planner's model (`weft/plan/choice.h`) over TCP on 10 Gbit/s Ethernet.
-- Hosts: a simulation of each step over the links of the topology (`weft/plan/simulate.h`). Between
-  hosts a link has 30 µs and 10 Gbit/s, with one network card per host. Inside a host it has 1 µs
-  and 5 GB/s. Many messages at once cost nothing extra.
+- Equal ranks: the planner's model (`weft/plan/collectives/choice.h`) over TCP on 10 Gbit/s
+  Ethernet.
+- Hosts: a simulation of each step over the links of the topology
+  (`weft/plan/collectives/simulate.h`). Between hosts a link has 30 µs and 10 Gbit/s, with one
+  network card per host. Inside a host it has 1 µs and 5 GB/s. Many messages at once cost nothing
+  extra.
 
 )";
 

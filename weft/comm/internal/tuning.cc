@@ -2,7 +2,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/text/variables.h"
-#include "weft/plan/calibration.h"
+#include "weft/plan/collectives/calibration.h"
 
 namespace weft::comm::internal {
 namespace {

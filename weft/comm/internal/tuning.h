@@ -1,5 +1,5 @@
 // Chooses the schedule of a collective over messages: the user's algorithm, else the planner's
-// (weft/plan).
+// (weft/plan/collectives).
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 #include "weft/comm/backend.h"
 #include "weft/net/memory/host.h"
-#include "weft/plan/choice.h"
+#include "weft/plan/collectives/choice.h"
 #include "weft/schedule/schedule.h"
 
 namespace weft::comm::internal {

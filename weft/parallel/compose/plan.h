@@ -12,7 +12,7 @@
 #include "weft/engine/data_parallel.h"
 #include "weft/parallel/compose/loss_scale.h"
 #include "weft/parallel/context/context_parallel.h"
-#include "weft/plan/mesh.h"
+#include "weft/plan/mesh/mesh.h"
 #include "weft/schedule/pipeline/pipeline.h"
 
 namespace weft::parallel {
@@ -51,8 +51,8 @@ struct Plan {
   int micro_shards = 0;
   int virtual_stages = 0;  // Stages of each rank. 0: as few as the schedule allows.
   // First block of each stage except the first stage. Empty: chosen by the time that each block
-  // takes on `sample`, so that the slowest stage is as fast as possible (plan/stages.h). Without a
-  // sample, each stage gets the same number of blocks.
+  // takes on `sample`, so that the slowest stage is as fast as possible (plan/mesh/stages.h).
+  // Without a sample, each stage gets the same number of blocks.
   std::vector<int> cuts = {};
   // Inputs of one micro-batch, by which `cuts` are chosen.
   std::vector<at::Tensor> sample = {};

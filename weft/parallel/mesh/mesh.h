@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "weft/comm/group.h"
-#include "weft/plan/mesh.h"
+#include "weft/plan/mesh/mesh.h"
 
 namespace weft::parallel {
 

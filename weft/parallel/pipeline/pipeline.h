@@ -51,8 +51,8 @@ struct PipelineOptions {
   int memory = 0;          // Memory limit, as in schedule::pipeline::Request.
   schedule::pipeline::Costs costs = {};
   // First block of each stage except the first stage. Empty: rank 0 times every block on `sample`
-  // and makes the slowest stage as fast as possible (plan/stages.h). Without a sample all stages
-  // have the same number of blocks; if that does not divide, later stages have one more.
+  // and makes the slowest stage as fast as possible (plan/mesh/stages.h). Without a sample all
+  // stages have the same number of blocks; if that does not divide, later stages have one more.
   std::vector<int> cuts = {};
   Tensors sample = {};  // Inputs of one micro-batch, read on rank 0.
   // Loss of one micro-batch, from the last block's tensors and the targets: a mean over the
@@ -64,10 +64,10 @@ struct PipelineOptions {
   std::function<void(const schedule::pipeline::Action&)> before, after;
 };
 
-// Returns the cuts whose slowest stage is as fast as possible (plan/stages.h). It measures the
-// forward and backward of every block on this rank for `sample`, one micro-batch. It calls `make`
-// for each block in turn and keeps none. If blocks communicate, all their ranks call this. Ranks
-// may measure different times, so use the cuts of one rank. Throws what the blocks throw, and
+// Returns the cuts whose slowest stage is as fast as possible (plan/mesh/stages.h). It measures
+// the forward and backward of every block on this rank for `sample`, one micro-batch. It calls
+// `make` for each block in turn and keeps none. If blocks communicate, all their ranks call this.
+// Ranks may measure different times, so use the cuts of one rank. Throws what the blocks throw, and
 // Error(kInvalidArgument) for too few blocks.
 std::vector<int> measured_cuts(int num_blocks, int stages, const std::function<Block(int)>& make,
                                const Tensors& sample);

@@ -6,7 +6,7 @@
 #include <map>
 
 #include "weft/base/error.h"
-#include "weft/plan/activations.h"
+#include "weft/plan/model/activations.h"
 #include "weft/plan/model/blocks.h"
 #include "weft/plan/model/internal/transformer_maker.h"
 

@@ -5,7 +5,7 @@
 
 #include "weft/base/svg/svg.h"
 #include "weft/base/text/numbers.h"
-#include "weft/plan/pictures/mesh_picture.h"
+#include "weft/plan/mesh/pictures/mesh_picture.h"
 
 namespace weft::plan {
 namespace {

@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/plan/mesh.h"
+#include "weft/plan/mesh/mesh.h"
 #include "weft/plan/model/blocks.h"
 #include "weft/schedule/pipeline/pipeline.h"
 

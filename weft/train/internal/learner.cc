@@ -200,7 +200,7 @@ Learner::Learner(Task task, const Options& options, const Mesh& mesh, const Save
     require_finite(model_.held().weights, mesh_.world());
   }
   if (strategy::exchanges_weights(options.strategy))
-    workers_.emplace(options.strategy, mesh, model_);
+    workers_.emplace(options.strategy, mesh, model_, options.components.servers);
   if (plan_.measure_noise && replicas(mesh.layout()) == 1 && mesh.world().rank() == 0)
     log_warn("train.noise_scale needs two replicas: the noise scale is not measured");
   // A step that a lost rank has interrupted leaves gradients in the blocks.

@@ -1,12 +1,13 @@
-// Planned layouts as text, and as options.
+#include "weft/train/internal/planned_layout.h"
+
 #include <algorithm>
 #include <nlohmann/json.hpp>
 #include <utility>
 #include <vector>
 
+#include "weft/base/config.h"
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
-#include "weft/train/internal/auto_planner.h"
 #include "weft/train/internal/plan_keys.h"
 
 namespace weft::train::internal {
@@ -85,6 +86,16 @@ PlannedLayout planned_layout(const std::string& json) {
   } catch (const std::exception& error) {
     throw Error(Errc::kInternal, std::string("not a planned layout: ") + error.what());
   }
+}
+
+ProbedStep try_out(const PlannedLayout& planned, const Task& task, Options options,
+                   const Group& world, const ProbeOptions& how) {
+  set_plan(options, planned.keys);
+  return probe(task, options, world, how);
+}
+
+PlannedLayout all_replicas(int ranks) {
+  return {.layout = "dp " + std::to_string(ranks), .keys = "[parallel]\ndp = 0\n", .ranks = ranks};
 }
 
 void set_plan(Options& options, const std::string& fragment) {

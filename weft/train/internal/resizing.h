@@ -5,7 +5,7 @@
 #include <string>
 
 #include "weft/base/config.h"
-#include "weft/plan/mesh.h"
+#include "weft/plan/mesh/mesh.h"
 #include "weft/train/options.h"
 
 namespace weft::train::internal {

@@ -22,6 +22,7 @@ constexpr const char* kOrigin = "parallel.plan = \"auto\"";
 // A layout that the model alone prefers must promise to be faster by this share; one that was tried
 // must have been by that share.
 constexpr double kMinGain = 0.1, kMinTriedGain = 0.05;
+constexpr double kGiB = 1 << 30;
 // Steps that a trial takes about.
 constexpr double kTrialSteps = 6;
 
@@ -58,12 +59,13 @@ RunPlan::RunPlan(const Options& options, const Config& config, bool is_recipe)
       options_(options),
       config_(config) {
   check_plan_keys(config);
+  if (is_on()) planner_of(given_, is_auto() ? kOrigin : "parallel.plan = \"predict\"");
 }
 
 void RunPlan::begin(const Task& task, const Group& world) {
   if (!is_on()) return;
   const double start = steady_seconds();
-  planner_ = std::make_unique<AutoPlanner>(given_config_, is_recipe_);
+  planner_ = planner_of(given_, kOrigin).make(given_config_, is_recipe_);
   std::optional<KeptValues> kept;
   if (!is_recipe_) kept.emplace(task.model);
   planner_->measure(task, given_, world);
@@ -89,7 +91,7 @@ void RunPlan::apply(const PlannedLayout& planned) {
 void RunPlan::say(double planning_s) const {
   std::vector<LogField> fields{{"layout", planned_->layout},
                                {"step_s", four_digits(planned_->seconds)},
-                               {"memory_gib", four_digits(planned_->memory / plan::kGiB)},
+                               {"memory_gib", four_digits(planned_->memory / kGiB)},
                                {"bytes", std::round(planned_->traffic)},
                                {"model_step_s", four_digits(planned_->model_seconds)},
                                {"tried", planned_->tried}};
@@ -196,8 +198,8 @@ void RunPlan::report(const MeasuredRun& measured) const {
   if (predicted) add("predicted_step_s", planned_->seconds);
   add("measured_step_s", measured.seconds);
   if (predicted) fields.emplace_back("error_percent", percent(planned_->seconds, measured.seconds));
-  if (predicted && measured.memory > 0) add("predicted_memory_gib", planned_->memory / plan::kGiB);
-  if (measured.memory > 0) add("measured_memory_gib", measured.memory / plan::kGiB);
+  if (predicted && measured.memory > 0) add("predicted_memory_gib", planned_->memory / kGiB);
+  if (measured.memory > 0) add("measured_memory_gib", measured.memory / kGiB);
   if (predicted) fields.emplace_back("predicted_bytes", std::round(planned_->traffic));
   if (measured.has_traffic) fields.emplace_back("measured_bytes", std::round(measured.traffic));
   if (predicted) add("model_step_s", planned_->model_seconds);

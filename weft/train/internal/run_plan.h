@@ -9,7 +9,9 @@
 
 #include "weft/base/config.h"
 #include "weft/comm/group.h"
-#include "weft/train/internal/auto_planner.h"
+#include "weft/train/internal/plan_watch.h"
+#include "weft/train/internal/planned_layout.h"
+#include "weft/train/internal/planner.h"
 #include "weft/train/options.h"
 #include "weft/train/task.h"
 
@@ -26,7 +28,7 @@ struct MeasuredRun {
 class RunPlan {
  public:
   // `options` and `config` as given: by a recipe, or by a program. Throws Error(kBadConfig) for
-  // keys that contradict a planned layout.
+  // keys that contradict a planned layout, and if the run needs a planner and the program has none.
   RunPlan(const Options& options, const Config& config, bool is_recipe);
 
   bool is_on() const { return mode_ != Mode::kNone; }
@@ -65,7 +67,7 @@ class RunPlan {
   const Config given_config_;
   Options options_;
   Config config_;
-  std::unique_ptr<AutoPlanner> planner_;  // Null on ranks that came later.
+  std::unique_ptr<Planner> planner_;  // Null on ranks that came later.
   std::optional<PlannedLayout> planned_;
   std::vector<PlannedLayout> next_;
   StepParts before_next_;  // A step of the present layout, measured.

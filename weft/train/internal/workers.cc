@@ -13,8 +13,7 @@
 #include "weft/base/text/words.h"
 #include "weft/comm/init.h"
 #include "weft/comm/texts.h"
-#include "weft/ps/job.h"
-#include "weft/strategy/server_center.h"
+#include "weft/strategy/center.h"
 
 namespace weft::train::internal {
 namespace {
@@ -104,14 +103,23 @@ std::vector<at::Tensor> clones(const std::vector<at::Tensor>& tensors) {
   return copies;
 }
 
+std::unique_ptr<strategy::Center> refuse_center(const Group&, const at::Tensor&) {
+  throw Error(Errc::kBadConfig,
+              "strategy.name: a center for workers on several hosts needs the parameter server, "
+              "which this program does not have; build weft with -DWEFT_PS=ON, and use "
+              "weft::Trainer");
+}
+
 // Workers that share no memory need servers. Servers of the job are used wherever there are some.
-strategy::MakeCenter center_for(const Mesh& mesh, const std::string& codec) {
-  const bool of_job = ps::servers_of_job() > 0;
+// Other rules than downpour and easgd_async do not call the result.
+strategy::MakeCenter center_for(const Mesh& mesh, const std::string& codec,
+                                const strategy::ServerComponent* servers) {
+  const bool of_job = servers != nullptr && servers->job_has_servers();
   if (mesh["dp"].size() == 1 || (!of_job && mesh["dp"].host() != nullptr)) return nullptr;
-  return [codec, all = mesh.world(), interface = comm::interface_of(mesh.world())](
+  if (servers == nullptr) return refuse_center;
+  return [servers, codec, all = mesh.world(), interface = comm::interface_of(mesh.world())](
              const Group& workers, const at::Tensor& like) {
-    return strategy::server_center(workers, like,
-                                   {.interface = interface, .codec = codec, .all = all});
+    return servers->center(workers, like, {.interface = interface, .codec = codec, .all = all});
   };
 }
 
@@ -171,7 +179,7 @@ Mesh worker_mesh(const Mesh& mesh, const strategy::Strategy& strategy) {
 }
 
 Workers::Workers(const strategy::Strategy& strategy, const Mesh& mesh,
-                 parallel::ParallelModel& model)
+                 parallel::ParallelModel& model, const strategy::ServerComponent* servers)
     : strategy_(strategy),
       name_("strategy." + strategy.name + "."),
       mesh_(mesh),
@@ -188,7 +196,7 @@ Workers::Workers(const strategy::Strategy& strategy, const Mesh& mesh,
                                      .weights = tensors_of(held_.weights),
                                      .buffers = tensors_of(held_.buffers),
                                      .optimizer_state = [this] { return optimizer_arrays(model_); },
-                                     .make_center = center_for(mesh, strategy.codec)});
+                                     .make_center = center_for(mesh, strategy.codec, servers)});
   model_.take_changes();
 }
 

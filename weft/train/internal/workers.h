@@ -36,8 +36,11 @@ Mesh worker_mesh(const Mesh& mesh, const strategy::Strategy& strategy);
 
 class Workers {
  public:
-  // `model` is this worker's, on worker_mesh(mesh, …). It must outlive this object. Collective.
-  Workers(const strategy::Strategy& strategy, const Mesh& mesh, parallel::ParallelModel& model);
+  // `model` is this worker's, on worker_mesh(mesh, …). It must outlive this object. `servers` is
+  // Components::servers. Collective. Throws Error(kBadConfig) if it is null and the strategy needs
+  // it.
+  Workers(const strategy::Strategy& strategy, const Mesh& mesh, parallel::ParallelModel& model,
+          const strategy::ServerComponent* servers);
 
   int worker() const { return mesh_.coordinate("dp"); }
   // What this rank sends, in one line.

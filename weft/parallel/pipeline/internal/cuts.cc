@@ -8,7 +8,7 @@
 #include <limits>
 
 #include "weft/parallel/pipeline/internal/graph.h"
-#include "weft/plan/stages.h"
+#include "weft/plan/mesh/stages.h"
 
 namespace weft::parallel {
 namespace internal {

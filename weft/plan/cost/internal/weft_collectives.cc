@@ -8,7 +8,7 @@
 #include <mutex>
 #include <tuple>
 
-#include "weft/plan/simulate.h"
+#include "weft/plan/collectives/simulate.h"
 #include "weft/schedule/schedule.h"
 
 namespace weft::plan::internal {

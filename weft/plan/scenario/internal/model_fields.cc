@@ -4,7 +4,7 @@
 #include <optional>
 
 #include "weft/base/error.h"
-#include "weft/plan/calibration.h"
+#include "weft/plan/collectives/calibration.h"
 #include "weft/plan/model/blocks.h"
 #include "weft/plan/model/profile.h"
 

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "weft/base/error.h"
-#include "weft/plan/stages.h"
+#include "weft/plan/mesh/stages.h"
 #include "weft/plan/step/internal/cache.h"
 #include "weft/plan/step/internal/streams.h"
 
