@@ -12,7 +12,7 @@
 #include "weft/observe/progress_mode.h"
 #include "weft/optim/learning_rate.h"
 #include "weft/parallel/compose/plan.h"
-#include "weft/plan/mesh.h"
+#include "weft/plan/mesh/mesh.h"
 #include "weft/strategy/strategy.h"
 #include "weft/train/components.h"
 
