@@ -3,12 +3,14 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <string>
 #include <vector>
 
 #include "weft/base/testing/refusal.h"
 #include "weft/store/testing/store_processes.h"
 #include "weft/strategy/server/server_center.h"
 #include "weft/train/testing/asynchronous_runs.h"
+#include "weft/train/testing/image_runs.h"
 
 namespace weft::train {
 namespace asynchronous_test {
@@ -47,6 +49,27 @@ TEST_F(AsynchronousOnServers, OnSeveralHostsASlowWorkerTakesFewerBatchesAndEachS
     EXPECT_LT(seen.losses[2].load() * 2, 0.8 * others);
   }
   ::unsetenv(store::kStoreVariable);
+}
+
+// In shared memory, the center is in the memory of the host. Over TCP, it is on a parameter server.
+TEST(StrategiesOnServers, DownpourWithStaleness0IsDataParallelismAndResumes) {
+  const std::vector<std::string> usual = {"model.name=mlp", "model.hidden=[32]", "train.epochs=2",
+                                          "optimizer.lr=0.05", "optimizer.momentum=0"};
+  const auto words = internal::with(usual, {"strategy.name=downpour", "strategy.staleness=0"});
+  for (const bool over_tcp : {false, true}) {
+    internal::ImageRuns runs;
+    const auto sync = runs.train(4, "sync", usual);
+    if (over_tcp) {
+      runs.tcp = internal::ImageRuns::Sums::kAsTheyCome;
+      runs.components.servers = &strategy::server_component();
+    }
+    const auto whole = runs.train(4, "whole", words);
+    runs.train(4, "cut", internal::with(words, {"train.max_steps=8"}));
+    for (const auto& run : {whole, runs.train(4, "cut", words)}) {
+      for (const auto& [name, tensor] : sync.tensors)
+        EXPECT_TRUE(at::allclose(tensor, run.tensors.at(name), 1e-4, 1e-5)) << name;
+    }
+  }
 }
 
 }  // namespace asynchronous_test

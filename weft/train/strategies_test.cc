@@ -56,23 +56,6 @@ TEST(Strategies, EachOneTrainsAndResumesWithTheBitsOfAnUninterruptedRun) {
   }
 }
 
-TEST(Strategies, DownpourWithStaleness0IsDataParallelismAndResumes) {
-  const auto words =
-      with(kShort, {"strategy.name=downpour", "strategy.staleness=0", "optimizer.momentum=0"});
-  // Over TCP, the center is on a parameter server.
-  for (const bool over_tcp : {false, true}) {
-    ImageRuns runs;
-    const auto sync = runs.train(4, "sync", with(kShort, {"optimizer.momentum=0"}));
-    if (over_tcp) runs.tcp = ImageRuns::Sums::kAsTheyCome;
-    const auto whole = runs.train(4, "whole", words);
-    runs.train(4, "cut", with(words, {"train.max_steps=8"}));
-    for (const auto& run : {whole, runs.train(4, "cut", words)}) {
-      for (const auto& [name, tensor] : sync.tensors)
-        EXPECT_TRUE(at::allclose(tensor, run.tensors.at(name), 1e-4, 1e-5)) << name;
-    }
-  }
-}
-
 TEST(Strategies, AsynchronousOnesTrain) {
   for (const std::string name : {"downpour", "easgd_async"}) {
     ImageRuns runs;

@@ -72,6 +72,7 @@ class ImageRuns {
       options.trace = trace;
       options.train_images = train_;
       options.test_images = test_;
+      options.components = components;
       if (group.rank() == group.size() - 1) options.should_stop = should_stop;
       Trainer trainer(config, group, options);
       const auto result = trainer.run();
@@ -95,6 +96,7 @@ class ImageRuns {
 
   enum class Sums { kOrdered, kAsTheyCome };
   std::optional<Sums> tcp;  // If set, ranks communicate over TCP, as on several hosts.
+  Components components;
 
  private:
   TempDir folder_;
