@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cstring>
 
-
 namespace weft::net::sim::internal {
 namespace {
 
