@@ -14,7 +14,7 @@ import harness
 OWN_MODEL = os.path.abspath(os.environ["WEFT_OWN_MODEL"])
 STEPS = 60
 LENGTH = [f"train.max_steps={STEPS}", "train.eval_every=0", "train.log_every=20"]
-# Weights of which each rank updates a part, and few images, so that a step is short.
+# Each rank updates a part of these weights. The images are few, so that a step is short.
 IMAGES = ["model.hidden=[512,256]", "train.batch=16"]
 TEXT = [
     "model.name=gpt", "model.layers=2", "model.width=32", "model.heads=2", "model.sequence=32",

@@ -13,7 +13,7 @@
 
 namespace weft::comm::internal {
 
-// What chooses the algorithms of a group: measured costs, or the user. The same on all ranks.
+// Measured costs or the user choose the algorithms of a group. The same on all ranks.
 struct Tuning {
   std::shared_ptr<const plan::CostTable> table;  // null: the built-in one
   std::optional<schedule::Algorithm> algorithm;  // the user's, for the collectives that it supports

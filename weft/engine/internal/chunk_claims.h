@@ -1,5 +1,5 @@
-// The parameters of a step in shared memory: the units in which they become visible to peers, the
-// chunks in which they are processed, and the rank that processes each chunk.
+// The parameters of a step in shared memory. They become visible to peers in units, and are
+// processed in chunks.
 //
 // Each chunk is processed once in a phase of the step, by the rank that claims it in the ledger.
 // Owners come first; others take what an owner has not begun.

@@ -35,7 +35,7 @@ void GradientReport::take() {
     used_[param] = used_[param] || numbers[param + 1] > 0;
     all_finite_ = all_finite_ && numbers[param + 1] < kNotFinite;
   }
-  // The digests are equal if the square of their sum is the number of ranks times that of squares.
+  // The digests are equal if (sum of digests)^2 = (number of ranks) * (sum of their squares).
   const double* const digests = numbers + used_.size() + 1;
   const auto exact = [](double number) { return static_cast<std::uint64_t>(number); };
   alike_ = alike_ && exact(digests[0]) * exact(digests[2]) == exact(digests[1]) * exact(digests[1]);

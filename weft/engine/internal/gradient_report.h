@@ -1,4 +1,4 @@
-// What the ranks tell each other at the end of each backward pass, in one all-reduce: samples,
+// At the end of each backward pass, the ranks tell each other in one all-reduce: their samples,
 // parameters with gradients, whether these are finite, and the changes of their modules.
 #pragma once
 
@@ -48,9 +48,11 @@ class GradientReport {
  private:
   std::vector<bool> mine_, used_;  // by parameter
   bool all_finite_ = true, alike_ = true;
-  // The samples; for each parameter the number of ranks with a gradient, where a rank whose
-  // gradient is not finite counts as kNotFinite more; the number of ranks; the sums of their
-  // digests and of the squares of these.
+  // Sums over the ranks, in this order:
+  //   samples
+  //   for each parameter: ranks with a gradient, and kNotFinite for each one that is not finite
+  //   1, so the number of ranks
+  //   digests, and their squares
   static constexpr double kNotFinite = 1e6;
   at::Tensor numbers_;
   Group::Work work_;

@@ -57,7 +57,7 @@ class Gradients {
   // after settle().
   const std::vector<at::Tensor>& shards() const { return shards_; }
   void scale(double factor);
-  // Calls take(name, piece) for each parameter of which this rank has a piece, flat, in shards().
+  // Calls take(name, piece) for each piece of a parameter, flat, in shards() of this rank.
   void each_piece(
       const std::function<void(const std::string& name, const at::Tensor& piece)>& take) const;
   // 2-norm of the shards of all ranks of the group. Collective.

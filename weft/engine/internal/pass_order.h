@@ -1,6 +1,5 @@
-// The order of a rank's passes and of the blocks in them, as all ranks know it: at the start of
-// each pass, every rank tells the others which pass it begins, and whether it ran its blocks in
-// ascending order.
+// The order of the ranks' passes and of the blocks in them. At the start of each pass, every rank
+// tells the others which pass it begins, and whether it ran its blocks in ascending order.
 #pragma once
 
 #include <ATen/core/Tensor.h>

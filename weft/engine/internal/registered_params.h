@@ -29,7 +29,7 @@ class RegisteredParams {
   std::vector<const c10::TensorImpl*> list_;  // all parameters of the modules, as they are found
 };
 
-// What to do about a change that cannot count.
+// Ends a message about a change that cannot count: it says what to do.
 inline constexpr const char* kMakeAgain =
     "change the module before data_parallel(), bind() or Sharded(), or make the parallel model "
     "again";

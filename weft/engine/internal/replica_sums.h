@@ -29,7 +29,7 @@ class ReplicaSums {
   void finish();
   // A step has used the sums.
   void keep();
-  // The sums since keep() do not count: the memory of the codecs is that of the last keep() again.
+  // The sums since keep() do not count. The codecs get back the memory that they had then.
   void undo();
 
   // False if a codec has rounded a sum of this rank since undo() to infinity.

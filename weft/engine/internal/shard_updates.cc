@@ -22,7 +22,7 @@ void ShardUpdates::update(const std::vector<at::Tensor>& gradients, const std::v
       const std::byte* const gradient =
           first + static_cast<std::size_t>(piece.at) * gradients[i].element_size();
       if (!used[index(piece.param)]) {
-        // No rank used it, so it stays as it is, but its checksum goes on.
+        // No rank used it, so it stays as it is. The checksum of the unit includes it all the same.
         update_piece(piece, nullptr, check);
       } else if (of_.whole != nullptr) {
         pieces.push_back({piece.param, piece.begin, piece.end, gradient});

@@ -57,7 +57,7 @@ class ShardedChanges {
   // As check_written(); private weights that are whole on each rank are compared. Reads all
   // weights. Collective.
   void check_values();
-  // Looks for them in the weights `whole` of a unit of which the optimizer keeps another copy.
+  // As check_written(), in the weights `whole` of a unit. The optimizer keeps another copy of them.
   void check_copy(const Unit& unit, const at::Tensor& whole) const;
 
  private:
