@@ -42,11 +42,12 @@ struct Blocks {
       blocks.push_back(std::make_shared<models::GptBlock>(options, tp));
   }
   at::Tensor forward(at::Tensor x) const {
-    const parallel::KeepState draws = parallel::keep_draws(tp);
+    const parallel::PreserveState draws = parallel::preserve_draws(tp);
     for (const auto& block : blocks) {
       const auto fn = [block](const at::Tensor& in) { return block->forward(in); };
-      x = kept == Kept::kInput ? parallel::recompute_with({.random = false, .keep = {draws}}, fn, x)
-                               : fn(x);
+      x = kept == Kept::kInput
+              ? parallel::recompute_with({.random = false, .preserve = {draws}}, fn, x)
+              : fn(x);
     }
     return x;
   }

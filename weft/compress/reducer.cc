@@ -173,12 +173,12 @@ std::vector<std::span<float>> StagedReducer::state() {
   return all;
 }
 
-void StagedReducer::keep() {
-  for (Remembered* const one : all_memory()) one->keep();
+void StagedReducer::commit() {
+  for (Remembered* const one : all_memory()) one->commit();
 }
 
-void StagedReducer::undo() {
-  for (Remembered* const one : all_memory()) one->undo();
+void StagedReducer::rollback() {
+  for (Remembered* const one : all_memory()) one->rollback();
 }
 
 std::optional<Round> StagedReducer::next() {

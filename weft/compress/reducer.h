@@ -42,7 +42,7 @@
 // compress the smallest tensors (internal/parts_codec.cc).
 //
 // Memory of a Reducer: 4 bytes per number for feedback, 8 for delta, 4 for momentum, and the
-// encodings. With keep(), the first three twice. Not thread-safe.
+// encodings. With commit(), the first three twice. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -98,13 +98,13 @@ class Reducer {
   virtual std::optional<Round> next() = 0;
 
   // State for the next step, in place: saved to a checkpoint and overwritten on loading. Each rank
-  // has its own. Valid until the next begin(), keep() or undo().
+  // has its own. Valid until the next begin(), commit() or rollback().
   virtual std::vector<std::span<float>> state() = 0;
-  // All sums so far count: undo() goes back to the state of now. Call it between two sums.
-  virtual void keep() = 0;
-  // The sums since the last keep() do not count, since their step was skipped: the state is that of
-  // then. Call it on all ranks, between two sums. Without keep(), it changes nothing.
-  virtual void undo() = 0;
+  // All sums so far count: rollback() goes back to the state of now. Call it between two sums.
+  virtual void commit() = 0;
+  // The sums since the last commit() do not count, since their step was skipped: the state is that
+  // of then. Call it on all ranks, between two sums. Without commit(), it changes nothing.
+  virtual void rollback() = 0;
   // False if the last sum has numbers that are not finite, in a codec whose type has a narrow range
   // (f16: 65504). The same on every rank. Always true with other codecs.
   virtual bool is_in_range() const = 0;

@@ -73,17 +73,17 @@ TEST(Reducer, GoesOnAfterAnUndoneStepAsIfItHadNotBeen) {
       Unit unit = unit_of(5000);
       unit.momentum = {.factor = 0.9};
       Ranks undone(spec, unit, world), plain(spec, unit, world);
-      undone.keep();
+      undone.commit();
       for (std::uint64_t step = 0; step < 5; ++step) {
         if (step % 2 == 1) {
           auto skipped = gradients(world, 5000, 100 + step);
           undone.step(skipped);
           if (step == 3) undone.step(skipped);
-          undone.undo();
+          undone.rollback();
         }
         auto values = gradients(world, 5000, step), expected = values;
         undone.step(values);
-        undone.keep();
+        undone.commit();
         plain.step(expected);
         ASSERT_EQ(std::memcmp(values[0].data(), expected[0].data(), 5000 * 4), 0)
             << spec << ", world " << world << ", step " << step;

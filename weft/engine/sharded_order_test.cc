@@ -4,7 +4,7 @@
 
 #include <csignal>
 
-#include "weft/engine/internal/passes.h"
+#include "weft/engine/internal/parameter_gathers.h"
 #include "weft/engine/testing/small_model.h"
 
 namespace weft::engine {
@@ -253,9 +253,9 @@ TEST(ShardedOrder, AKilledRankIsPeerLostOnTheOthers) {
   }
 }
 
-TEST(Passes, OutOfOrderDoNotCountInTheNextOnes) {
+TEST(ParameterGathers, OutOfOrderDoNotCountInTheNextOnes) {
   replicate(1, [](const Group& group) {
-    using Direction = internal::Passes::Direction;
+    using Direction = internal::ParameterGathers::Direction;
     std::vector<internal::Unit> units(2);
     for (int block = 0; block < 2; ++block) {
       internal::Unit& unit = units[static_cast<std::size_t>(block)];
@@ -265,21 +265,21 @@ TEST(Passes, OutOfOrderDoNotCountInTheNextOnes) {
       unit.flat = torch::zeros({16});
     }
     internal::Meter meter;
-    internal::Passes passes(group, units, 1, meter);
+    internal::ParameterGathers gathers(group, units, 1, meter);
     const auto are_in_order = [&](const std::vector<int>& forward) {
       const auto pass = [&](int block, Direction direction) {
-        passes.enter(block, direction);
-        for (const int unit : passes.units_of(block)) passes.release(unit);
+        gathers.enter(block, direction);
+        for (const int unit : gathers.units_of(block)) gathers.release(unit);
       };
       for (const int block : forward) pass(block, Direction::kForward);
       for (const int block : {1, 0}) pass(block, Direction::kBackward);
-      const bool in_order = passes.in_order();
-      passes.finish(Direction::kBackward);
+      const bool in_order = gathers.in_order();
+      gathers.finish(Direction::kBackward);
       return in_order;
     };
     EXPECT_FALSE(are_in_order({1, 0}));
     EXPECT_TRUE(are_in_order({0, 1}));
-    passes.drain();
+    gathers.drain();
   });
 }
 

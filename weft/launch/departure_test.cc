@@ -55,7 +55,7 @@ TEST(Departure, SaysThatNoCheckpointFit) {
 
 TEST(Departure, CountsACheckpointThatWasCompleteBeforeTheNodeLearnedOfTheRequest) {
   Departure learned = kAsked;
-  learned.by_plan = true;
+  learned.by_membership = true;
   EXPECT_EQ(line_of({learned, true, false, "step-7", kRequest - seconds(1)}),
             "the checkpoint step-7 was complete 0 s after SIGTERM");
   EXPECT_EQ(line_of({learned, true, false, "step-7", kRequest - seconds(3)}),
@@ -67,7 +67,7 @@ TEST(Departure, CountsACheckpointThatWasCompleteBeforeTheNodeLearnedOfTheRequest
 TEST(Departure, SaysThatNoCheckpointFitIfAnotherNodeKilledItsRanksABitEarlier) {
   Leave leave{kAsked, true, false, "", {}, kRequest + milliseconds(27'900)};
   EXPECT_EQ(line_of(leave), "no checkpoint was written after SIGTERM; there is no earlier one");
-  leave.asked.by_plan = true;
+  leave.asked.by_membership = true;
   EXPECT_EQ(line_of(leave),
             "no checkpoint fit into the grace period of 30 s; there is no earlier one");
   leave.ended = kRequest + seconds(25);
@@ -109,8 +109,8 @@ TEST(Departure, IsNotAnsweredByARestart) {
 
 TEST(Departure, EndsTheLauncherOfANodeThatLeavesOnceItsRanksHaveEnded) {
   Situation seen = asked();
-  seen.plan.emplace();
-  seen.plan->away = true;
+  seen.membership.emplace();
+  seen.membership->away = true;
   EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kWait);
   seen.ranks = {RankEnd{.status = {true, SIGKILL}, .when = kRequest, .done_without = true}};
   EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kFinish);
@@ -118,7 +118,7 @@ TEST(Departure, EndsTheLauncherOfANodeThatLeavesOnceItsRanksHaveEnded) {
 
 TEST(Departure, EndsTheLauncherOfANodeWithoutRanksWhoseRequestNobodyAnswers) {
   Situation seen = asked();
-  seen.plan.emplace();
+  seen.membership.emplace();
   seen.ranks = {};
   EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kWait);
   EXPECT_EQ(decide(seen, Policy{}, kRequest).until, kRequest + seconds(9));

@@ -76,20 +76,20 @@ TEST(ReadOptions, ReadsHowSeveralNodesMeet) {
   options.rdzv_endpoint = "10.0.0.1";
   options.rdzv_conf = "join_timeout=7,read_timeout=8";
   internal::Job job = internal::read_options(options);
-  ASSERT_TRUE(job.plan);
-  EXPECT_EQ(job.plan->endpoint_host, "10.0.0.1");
-  EXPECT_EQ(job.plan->endpoint_port, 29400);
-  EXPECT_EQ(job.plan->join_limit, std::chrono::seconds(7));
-  EXPECT_EQ(job.plan->alone_limit, std::chrono::seconds(8));
-  EXPECT_EQ(job.plan->min_nodes, 2);
+  ASSERT_TRUE(job.membership);
+  EXPECT_EQ(job.membership->endpoint_host, "10.0.0.1");
+  EXPECT_EQ(job.membership->endpoint_port, 29400);
+  EXPECT_EQ(job.membership->join_limit, std::chrono::seconds(7));
+  EXPECT_EQ(job.membership->alone_limit, std::chrono::seconds(8));
+  EXPECT_EQ(job.membership->min_nodes, 2);
   EXPECT_EQ(job.nodes, 3);
   EXPECT_EQ(job.min_ranks, 8);
   EXPECT_EQ(job.max_replacements, kNoLimit);
   options.rdzv_endpoint = "[::1]:7";
-  EXPECT_EQ(internal::read_options(options).plan->endpoint_host, "::1");
-  EXPECT_EQ(internal::read_options(options).plan->endpoint_port, 7);
+  EXPECT_EQ(internal::read_options(options).membership->endpoint_host, "::1");
+  EXPECT_EQ(internal::read_options(options).membership->endpoint_port, 7);
   options.nnodes = "1";  // nothing to meet
-  EXPECT_FALSE(internal::read_options(options).plan);
+  EXPECT_FALSE(internal::read_options(options).membership);
 }
 
 TEST(ReadOptions, NamesWhatIsWrongWithAMeeting) {

@@ -1,5 +1,5 @@
-// Limits of replacements and restarts, for the plan of a job (membership.h) and for the processes
-// of a node (supervision.h).
+// Limits of replacements and restarts, for the membership of a job (membership.h) and for the
+// processes of a node (supervision.h).
 #pragma once
 
 #include <algorithm>

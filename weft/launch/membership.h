@@ -1,12 +1,13 @@
 // The ranks of a job: which there are, on which node, and how their number changes. Pure functions
 // of what the nodes report. On several nodes the agents (internal/agent.h) execute them; a job of
-// one node is a plan with one node (internal/one_node.h).
+// one node is a membership with one node (internal/one_node.h).
 //
-//   node reports (kept while the node's agent lives) ──┐
-//   the plan so far ───────────────────────────────────┴─ next_plan() ─► compare and set ─► agents
+//   reports (kept while the node's agent lives) ──┐
+//   the membership so far ────────────────────────┴─ next_membership() ─► compare and set ─► agents
 //
-// Every agent computes the next plan. The store accepts one of them, so all agents follow the same
-// one. A part of the nodes without a majority cannot change the store, and so cannot go on.
+// Every agent computes the next membership. The store accepts one of them, so all agents follow
+// the same one. A part of the nodes without a majority cannot change the store, and so cannot go
+// on.
 #pragma once
 
 #include <cstddef>
@@ -35,7 +36,7 @@ enum class RankPhase {
 };
 
 struct RankReport {
-  int incarnation = 0;  // of the plan's placement that the node has started
+  int incarnation = 0;  // of the membership's placement that the node has started
   RankPhase phase = RankPhase::kStarting;
   std::string why = {};  // how it ended
   int code = 0;          // its exit code, 128 + n for signal n
@@ -78,7 +79,7 @@ struct NodeReport {
   StopRequest leave = {};         // the job shall go on without this node, or end if it cannot
   std::set<int> replicated = {};  // its parameter servers whose shards all have two copies
   std::string servers_lost = {};  // why its parameter servers cannot go on
-  bool holds_store = false;       // without it, the other nodes cannot change the plan
+  bool holds_store = false;       // without it, the other nodes cannot change the membership
   bool left = false;              // it has seen the end of the job, and its ranks have ended
   bool knows_all_left = false;    // it has seen that all nodes have left
   bool operator==(const NodeReport&) const = default;
@@ -102,8 +103,8 @@ struct Announcement {
   bool operator==(const Announcement&) const = default;
 };
 
-struct JobPlan {
-  std::string policy;    // of the node that made the first plan; see to_text()
+struct Membership {
+  std::string policy;    // of the node that made the first membership; see to_text()
   bool formed = false;   // the first ranks have their places
   int attempt = 0;       // times that all ranks were started again
   SizeRequest wanted;    // serial 0: as many ranks as policy.max_ranks
@@ -128,7 +129,7 @@ struct JobPlan {
   StopRequest stop;                  // the request because of which it ends, if any
   int stop_node = -1;                // node that made it
   bool is_stopped() const { return !stop.why.empty(); }
-  bool operator==(const JobPlan&) const = default;
+  bool operator==(const Membership&) const = default;
 };
 
 struct MembershipPolicy {
@@ -147,16 +148,16 @@ std::size_t longest_reason(std::size_t ranks);
 // A node with so many failures in ten minutes is set aside, if the others can take its ranks.
 constexpr int kMaxFailures = 3;
 
-// The next plan; the same one if nothing changes. `nodes`: the reports of the nodes that live.
-// `last_call`: the time to wait for more than min_nodes nodes is over.
-JobPlan next_plan(const JobPlan& plan, const std::vector<NodeReport>& nodes,
-                  const MembershipPolicy& policy, bool last_call);
+// The next membership; the same one if nothing changes. `nodes`: the reports of the nodes that
+// live. `last_call`: the time to wait for more than min_nodes nodes is over.
+Membership next_membership(const Membership& membership, const std::vector<NodeReport>& nodes,
+                           const MembershipPolicy& policy, bool last_call);
 
 // As text, for the store. The inverse functions throw Error(kCorrupt).
 std::string to_text(const NodeReport& report);
-std::string to_text(const JobPlan& plan);
+std::string to_text(const Membership& membership);
 NodeReport node_report_of(const std::string& text);
-JobPlan job_plan_of(const std::string& text);
+Membership membership_of(const std::string& text);
 // The flags that must be equal on all nodes, for people: "--nnodes 2:3, …".
 std::string to_text(const MembershipPolicy& policy);
 

@@ -17,15 +17,15 @@ TEST(Membership, MovesTheRanksOfANodeThatLeavesToFreePlaces) {
   for (int node = 0; node < 3; ++node) job.join(node, 2);
   job.settle();
   job.node(0).leave = kNotice;
-  const JobPlan plan = job.settle();
-  EXPECT_EQ(plan.end, "");
-  EXPECT_EQ(plan.leaving, std::set<int>{0});
+  const Membership membership = job.settle();
+  EXPECT_EQ(membership.end, "");
+  EXPECT_EQ(membership.leaving, std::set<int>{0});
   EXPECT_EQ(job.places(), (std::vector<int>{2, 2, 1, 1}));
-  EXPECT_EQ(plan.notes.rbegin()->second,
+  EXPECT_EQ(membership.notes.rbegin()->second,
             "rank 1 leaves with node 0; a new process on node 2 replaces it (2 of 9)");
   job.lose(0);
   EXPECT_EQ(job.settle().leaving, std::set<int>{});
-  EXPECT_EQ(job.plan().end, "");
+  EXPECT_EQ(job.membership().end, "");
 }
 
 TEST(Membership, StartsTheProcessesThatReplaceRanksBeforeTheseLeave) {
@@ -35,20 +35,20 @@ TEST(Membership, StartsTheProcessesThatReplaceRanksBeforeTheseLeave) {
   job.node(0).leave = kNotice;
   job.settle(Phase::kStarting);
   EXPECT_EQ(job.places(), (std::vector<int>{0, 0, 1, 1})) << "the ranks train on";
-  EXPECT_EQ(job.plan().successors.size(), 2U);
-  EXPECT_EQ(job.plan().successors.at(1).node, 2);
-  EXPECT_EQ(job_plan_of(to_text(job.plan())), job.plan());
+  EXPECT_EQ(job.membership().successors.size(), 2U);
+  EXPECT_EQ(job.membership().successors.at(1).node, 2);
+  EXPECT_EQ(membership_of(to_text(job.membership())), job.membership());
   // One has loaded, and waits for the other one.
-  const Placement& first = job.plan().successors.at(0);
+  const Placement& first = job.membership().successors.at(0);
   job.node(2).ranks[0] = {first.incarnation, Phase::kWaiting};
   const MembershipPolicy policy{
       .min_nodes = 2, .max_nodes = 3, .max_ranks = 4, .max_replacements = 9};
-  EXPECT_EQ(next_plan(job.plan(), job.reports(), policy, false), job.plan());
+  EXPECT_EQ(next_membership(job.membership(), job.reports(), policy, false), job.membership());
   job.settle(Phase::kWaiting);
   EXPECT_EQ(job.places(), (std::vector<int>{2, 2, 1, 1}));
-  EXPECT_TRUE(job.plan().successors.empty());
-  EXPECT_EQ(job.plan().replacements, 2);
-  EXPECT_TRUE(job.plan().gone.empty());
+  EXPECT_TRUE(job.membership().successors.empty());
+  EXPECT_EQ(job.membership().replacements, 2);
+  EXPECT_TRUE(job.membership().gone.empty());
   EXPECT_EQ(job.settle().end, "");
 }
 
@@ -64,8 +64,8 @@ TEST(Membership, UsesTheSuccessorOfALeavingRankThatIsLostBefore) {
     EXPECT_EQ(job.places(), (std::vector<int>{2, 0, 1, 1}));
     job.settle(Phase::kWaiting);
     EXPECT_EQ(job.places(), (std::vector<int>{2, 2, 1, 1}));
-    EXPECT_EQ(job.plan().replacements, 2);
-    EXPECT_EQ(job.plan().end, "");
+    EXPECT_EQ(job.membership().replacements, 2);
+    EXPECT_EQ(job.membership().end, "");
   }
 }
 
@@ -75,11 +75,11 @@ TEST(Membership, TriesAnotherSuccessorAndNeedsNoneOnceTheProgramIsDone) {
   job.settle();
   job.node(0).leave = kNotice;
   job.settle(Phase::kStarting);
-  const int before = job.plan().successors.at(0).incarnation;
+  const int before = job.membership().successors.at(0).incarnation;
   job.node(2).ranks[0] = {before, Phase::kLost, "SIGKILL", 137};
   job.settle(Phase::kStarting);
-  EXPECT_GT(job.plan().successors.at(0).incarnation, before);
-  EXPECT_EQ(job.plan().successors.at(0).tries, 1);
+  EXPECT_GT(job.membership().successors.at(0).incarnation, before);
+  EXPECT_EQ(job.membership().successors.at(0).tries, 1);
   job.end_rank(3, Phase::kDone);
   EXPECT_TRUE(job.settle(Phase::kStarting).successors.empty());
   EXPECT_EQ(job.places(), (std::vector<int>{0, 0, 1, 1}));
@@ -103,8 +103,8 @@ TEST(Membership, EndsWhenItCannotGoOnWithoutTheNodesThatLeave) {
     for (const int node : leaving) job.node(node).leave = kNotice;
     job.node(2).holds_store = holds_store;
     job.settle();
-    EXPECT_EQ(job.plan().is_stopped(), !job.plan().end.empty());
-    return job.plan().end;
+    EXPECT_EQ(job.membership().is_stopped(), !job.membership().end.empty());
+    return job.membership().end;
   };
   EXPECT_EQ(end_with({2}, false), "");
   EXPECT_EQ(end_with({0, 1}, false), "stopped by a notice, on node 0");
@@ -119,11 +119,11 @@ TEST(Membership, EndsWithACheckpointIfOnlyRanksThatLeaveHaveTheState) {
   job.settle();
   job.node(0).leave = kNotice;
   job.settle(Phase::kStarting);
-  EXPECT_EQ(job.plan().end, "");
+  EXPECT_EQ(job.membership().end, "");
   job.lose(1);
   job.settle(Phase::kWaiting);
-  EXPECT_EQ(job.plan().attempt, 0) << "a second group would train beside the first";
-  EXPECT_EQ(job.plan().end, "stopped by a notice, on node 0");
+  EXPECT_EQ(job.membership().attempt, 0) << "a second group would train beside the first";
+  EXPECT_EQ(job.membership().end, "stopped by a notice, on node 0");
 }
 
 TEST(Membership, LetsOneNodeLeaveAfterAnother) {
@@ -131,17 +131,17 @@ TEST(Membership, LetsOneNodeLeaveAfterAnother) {
   for (int node = 0; node < 4; ++node) job.join(node, 1);
   job.settle();
   job.node(0).leave = job.node(1).leave = kNotice;
-  JobPlan& plan = job.plan();
-  plan.ranks.at(2).replaces = true;  // a recovery is under way
+  Membership& membership = job.membership();
+  membership.ranks.at(2).replaces = true;  // a recovery is under way
   job.end_rank(2, Phase::kStarting);
   const MembershipPolicy policy{.min_nodes = 1, .max_nodes = 4, .min_ranks = 1, .max_ranks = 3};
-  EXPECT_EQ(next_plan(plan, job.reports(), policy, false).leaving, std::set<int>{});
-  plan.ranks.at(2).replaces = false;
-  EXPECT_EQ(next_plan(plan, job.reports(), policy, false).leaving, std::set<int>{0});
+  EXPECT_EQ(next_membership(membership, job.reports(), policy, false).leaving, std::set<int>{});
+  membership.ranks.at(2).replaces = false;
+  EXPECT_EQ(next_membership(membership, job.reports(), policy, false).leaving, std::set<int>{0});
   EXPECT_EQ(job.settle().leaving, std::set<int>{0});
   job.lose(0);  // its launcher has ended
   EXPECT_EQ(job.settle().leaving, std::set<int>{1});
-  EXPECT_EQ(plan.end, "");
+  EXPECT_EQ(membership.end, "");
 }
 
 TEST(Membership, DoesNotUseANodeThatLeavesBeforeTheRanksHaveTheirPlaces) {
@@ -162,8 +162,8 @@ TEST(Membership, StopsIfTheMeshCannotUseEnoughRanksWithoutTheNodeThatLeaves) {
     job.node(0).usable = {.multiple = multiple};
     job.settle();
     job.node(3).leave = kNotice;
-    const JobPlan& plan = job.settle();
-    EXPECT_EQ(plan.is_stopped(), multiple == 4) << plan.end;
+    const Membership& membership = job.settle();
+    EXPECT_EQ(membership.is_stopped(), multiple == 4) << membership.end;
     const std::vector<int> places = multiple == 1 ? std::vector{0, 1, 2} : std::vector{0, 1};
     if (multiple == 4) continue;
     EXPECT_EQ(job.places(), places);
@@ -195,7 +195,7 @@ TEST(Membership, AddsNoRanksThatTheMeshCannotUseSinceALostOneCannotBeReplaced) {
   job.settle();
   job.end_rank(1, Phase::kLost, 137);
   EXPECT_EQ(job.settle(Phase::kWaiting).ranks.size(), 2U);
-  EXPECT_EQ(job.plan().gone, std::set<int>{1});
+  EXPECT_EQ(job.membership().gone, std::set<int>{1});
   job.node(0).wanted = {.serial = 1, .ranks = 4};
   EXPECT_EQ(job.settle(Phase::kWaiting).ranks.size(), 4U);
 }

@@ -23,16 +23,17 @@ MembershipPolicy policy_with(int servers, int min_nodes, int max_nodes, bool bac
           .server_backup = backup};
 }
 
-std::vector<int> nodes_of(const JobPlan& plan) {
+std::vector<int> nodes_of(const Membership& membership) {
   std::vector<int> nodes;
-  for (const auto& [server, node] : plan.servers) nodes.push_back(node);
+  for (const auto& [server, node] : membership.servers) nodes.push_back(node);
   return nodes;
 }
 
 // All servers have copied their shards.
 void replicate(Cluster& job) {
   for (const NodeReport& report : job.reports()) job.node(report.node).replicated.clear();
-  for (const auto& [server, node] : job.plan().servers) job.node(node).replicated.insert(server);
+  for (const auto& [server, node] : job.membership().servers)
+    job.node(node).replicated.insert(server);
 }
 
 TEST(ServerPlaces, PutNeighborsOnDifferentNodes) {
@@ -68,13 +69,13 @@ TEST(ServerPlaces, OfALostNodeMoveAndComeApartWhenAnotherNodeComes) {
   EXPECT_THAT(nodes_of(job.settle()), ElementsAre(0, 0));
   job.join(2, 2);
   job.settle();
-  EXPECT_THAT(nodes_of(job.plan()), ElementsAre(0, 0)) << "a shard has one copy";
+  EXPECT_THAT(nodes_of(job.membership()), ElementsAre(0, 0)) << "a shard has one copy";
   replicate(job);
   EXPECT_THAT(nodes_of(job.settle()), ElementsAre(2, 0));
-  EXPECT_THAT(job.plan().notes.rbegin()->second,
+  EXPECT_THAT(job.membership().notes.rbegin()->second,
               HasSubstr("server 0 of the parameter server moves from node 0 to node 2"));
   replicate(job);
-  const JobPlan before = job.plan();
+  const Membership before = job.membership();
   EXPECT_EQ(job.settle().servers, before.servers);
 }
 
@@ -86,7 +87,7 @@ TEST(ServerPlaces, OfANodeThatLeavesMoveUnlessAShardWouldBeLost) {
   replicate(job);
   job.node(1).leave = {"a notice", 143, 1000};
   EXPECT_THAT(nodes_of(job.settle()), ElementsAre(0, 0));
-  EXPECT_EQ(job.plan().end, "");
+  EXPECT_EQ(job.membership().end, "");
 
   Cluster alone(policy_with(1, 1, 2));
   alone.join(0, 2);
@@ -103,7 +104,7 @@ TEST(ServerPlaces, EndTheJobWhenValuesAreLost) {
   job.settle();
   job.node(1).servers_lost = "both copies of shard 0 of the parameter server are lost";
   EXPECT_EQ(job.settle().end, "both copies of shard 0 of the parameter server are lost (node 1)");
-  EXPECT_EQ(job.plan().end_code, exit_code(Errc::kPeerLost));
+  EXPECT_EQ(job.membership().end_code, exit_code(Errc::kPeerLost));
 }
 
 TEST(ServerPlaces, AreInTheOrdersOfTheirNodeAndSurviveTheirText) {
@@ -112,8 +113,8 @@ TEST(ServerPlaces, AreInTheOrdersOfTheirNodeAndSurviveTheirText) {
   job.join(1, 1);
   job.settle();
   replicate(job);
-  const auto orders = internal::orders_for(1, job.plan(), job.reports());
-  EXPECT_EQ(orders.plan.servers, (std::map<int, int>{{1, 1}, {3, 1}}));
+  const auto orders = internal::orders_for(1, job.membership(), job.reports());
+  EXPECT_EQ(orders.membership.servers, (std::map<int, int>{{1, 1}, {3, 1}}));
   EXPECT_EQ(internal::orders_of(to_text(orders)), orders);
   EXPECT_EQ(node_report_of(to_text(job.node(1))), job.node(1));
   EXPECT_THAT(to_text(policy_with(2, 1, 2, false)), HasSubstr("--servers 2 --no-server-backup"));

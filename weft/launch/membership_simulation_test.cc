@@ -1,7 +1,7 @@
-// Jobs on several nodes in a simulation: agents with delays that compare and set the plan, nodes
-// that are lost or cut off, agents that stop for a while, ranks that die, nodes that come late.
-// Promises (testing/promises.h): one group trains, each step is done once, none is left out, and
-// all launchers end. One seed again, and many:
+// Jobs on several nodes in a simulation: agents with delays that compare and set the membership,
+// nodes that are lost or cut off, agents that stop for a while, ranks that die, nodes that come
+// late. Promises (testing/promises.h): one group trains, each step is done once, none is left out,
+// and all launchers end. One seed again, and many:
 //   WEFT_SIM_SEED=17 ctest --test-dir build/release -R launch.MembershipSimulation
 //   WEFT_SIM_SEEDS=100000 ctest --test-dir build/release -R MembershipSimulationSlow.OneGroup
 #include <gtest/gtest.h>
@@ -29,9 +29,9 @@ enum class Faults { kAll, kSilentStore };
 struct Node {
   int number = -1, slots = 1;  // number: by the store
   bool exists = false, lost = false, ended = false, leaves = false;
-  int heard = 0, paused_until = 0, cut_until = 0, plans_from = 0;
+  int heard = 0, paused_until = 0, cut_until = 0, changes_from = 0;
   struct Swap {
-    JobPlan plan;
+    Membership membership;
     int revision, due;
   };
   std::optional<Swap> swap;  // on its way to the store
@@ -63,15 +63,17 @@ class Simulation {
       if (now_ < kFaultsEnd) make_faults();
       expire();
       for (std::size_t i = 0; i < nodes_.size(); ++i) step(i);
-      if (const auto breach = ranks_->step(now_, reach(), plan_)) return breach;
+      if (const auto breach = ranks_->step(now_, reach(), membership_)) return breach;
       const bool all_ended =
           std::none_of(nodes_.begin(), nodes_.end(), [](const Node& node) { return node.runs(); });
       if (all_ended) return std::nullopt;
     }
-    return Breach{Promise::kEnd, "launchers still run; the plan: " + to_text(plan_)};
+    return Breach{Promise::kEnd, "launchers still run; the plan: " + to_text(membership_)};
   }
 
-  int lost_ranks() const { return plan_.replacements + static_cast<int>(plan_.gone.size()); }
+  int lost_ranks() const {
+    return membership_.replacements + static_cast<int>(membership_.gone.size());
+  }
 
  private:
   int draw(int below) { return static_cast<int>(random_() % static_cast<unsigned>(below)); }
@@ -141,9 +143,9 @@ class Simulation {
       if (now_ - node.heard > kAloneLimit) give_up(node);
       return;
     }
-    if (now_ - node.heard > kLease) node.plans_from = now_ + kLease;
+    if (now_ - node.heard > kLease) node.changes_from = now_ + kLease;
     node.heard = now_;
-    if (!plan_.formed && now_ > kJoinLimit) return give_up(node);
+    if (!membership_.formed && now_ > kJoinLimit) return give_up(node);
     if (node.number < 0) {
       node.number = count_++;
       leases_[node.number] = now_ + kLease;
@@ -161,23 +163,23 @@ class Simulation {
     reports_[node.number] = report_of(node);
     if (node.swap && node.swap->due <= now_) {
       if (node.swap->revision == revision_) {
-        plan_ = node.swap->plan;
+        membership_ = node.swap->membership;
         ++revision_;
       }
       node.swap.reset();
     }
-    if (!node.swap && chance(0.7)) plan(node);
+    if (!node.swap && chance(0.7)) offer(node);
   }
 
   bool keeps_its_ranks(const Node& node) const {
-    const JobPlan& told = node.orders.plan;
-    return node.orders.node >= 0 && plan_.attempt == told.attempt &&
+    const Membership& told = node.orders.membership;
+    return node.orders.node >= 0 && membership_.attempt == told.attempt &&
            std::all_of(told.ranks.begin(), told.ranks.end(), [&](const auto& one) {
              const auto has = [&](const std::map<int, Placement>& places) {
                const auto found = places.find(one.first);
                return found != places.end() && found->second.incarnation == one.second.incarnation;
              };
-             return has(plan_.ranks) || has(plan_.successors);
+             return has(membership_.ranks) || has(membership_.successors);
            });
   }
 
@@ -186,10 +188,10 @@ class Simulation {
     end_ranks(node);
   }
 
-  void plan(Node& node) {
+  void offer(Node& node) {
     std::vector<NodeReport> reports;
     for (const auto& [number, report] : reports_) reports.push_back(report);
-    node.orders = internal::orders_for(node.number, plan_, reports);
+    node.orders = internal::orders_for(node.number, membership_, reports);
     if (flaw_ == Flaw::kSilentNodesAreDead) {
       for (auto [number, report] : silent_) {
         if (reports_.contains(number)) continue;
@@ -198,9 +200,9 @@ class Simulation {
         reports.push_back(report);
       }
     }
-    if (plan_.formed && now_ < node.plans_from) return;
-    const JobPlan next = next_plan(plan_, reports, policy_, now_ > 50);
-    if (!(next == plan_)) node.swap = {next, revision_, now_ + draw(4)};
+    if (membership_.formed && now_ < node.changes_from) return;
+    const Membership next = next_membership(membership_, reports, policy_, now_ > 50);
+    if (!(next == membership_)) node.swap = {next, revision_, now_ + draw(4)};
   }
 
   NodeReport report_of(const Node& node) const {
@@ -209,8 +211,8 @@ class Simulation {
     for (const auto& [incarnation, rank] : node.started) {
       running = running || rank->alive();
       if (flaw_ == Flaw::kHidesLostRanks && !rank->alive()) continue;
-      const auto place = node.orders.plan.ranks.find(rank->rank);
-      if (place == node.orders.plan.ranks.end() || place->second.incarnation != incarnation)
+      const auto place = node.orders.membership.ranks.find(rank->rank);
+      if (place == node.orders.membership.ranks.end() || place->second.incarnation != incarnation)
         continue;
       const int code = rank->phase == Phase::kLost ? 137 : rank->phase == Phase::kFailed ? 200 : 0;
       report.ranks[rank->rank] = {incarnation, rank->phase, "", code};
@@ -224,7 +226,7 @@ class Simulation {
 
   // As Supervisor::drop_ranks().
   void drop_ranks(Node& node) const {
-    const auto& ranks = node.orders.plan.ranks;
+    const auto& ranks = node.orders.membership.ranks;
     for (auto& [incarnation, rank] : node.started) {
       const auto place = ranks.find(rank->rank);
       const bool stays = place != ranks.end() && place->second.incarnation == incarnation;
@@ -240,7 +242,7 @@ class Simulation {
     if (orders.is_over()) {
       drop_ranks(node);
       if (node.over_since < 0) node.over_since = now_;
-      if (!orders.plan.end.empty() && now_ - node.over_since > kGrace) end_ranks(node);
+      if (!orders.membership.end.empty() && now_ - node.over_since > kGrace) end_ranks(node);
       const bool running = std::any_of(node.started.begin(), node.started.end(),
                                        [](const auto& one) { return one.second->alive(); });
       if (running) node.over_since = std::max(node.over_since, now_ - kGrace - 1);
@@ -251,12 +253,12 @@ class Simulation {
     drop_ranks(node);
     const bool running = std::any_of(node.started.begin(), node.started.end(),
                                      [](const auto& one) { return one.second->alive(); });
-    if (orders.plan.leaving.contains(node.number) && !running) node.ended = true;
-    for (const auto& [rank, place] : orders.plan.ranks) {
+    if (orders.membership.leaving.contains(node.number) && !running) node.ended = true;
+    for (const auto& [rank, place] : orders.membership.ranks) {
       if (node.started.contains(place.incarnation)) continue;
       node.started[place.incarnation] = ranks_->start({.rank = rank,
                                                        .incarnation = place.incarnation,
-                                                       .attempt = orders.plan.attempt,
+                                                       .attempt = orders.membership.attempt,
                                                        .node = index,
                                                        .first = place.first,
                                                        .ready = now_ + 1 + draw(kStarts)},
@@ -271,7 +273,7 @@ class Simulation {
   int now_ = 0;
   std::vector<Node> nodes_;
   // The store.
-  JobPlan plan_;
+  Membership membership_;
   int revision_ = 0, count_ = 0;
   std::map<int, int> leases_;  // by node number: its end
   std::map<int, NodeReport> reports_, silent_;
@@ -320,7 +322,7 @@ TEST(MembershipSimulation, NoticesAGroupThatTakesTheStateOfANewRank) {
 TEST(MembershipSimulation, NoticesAgentsThatDoNotReportLostRanks) {
   EXPECT_GT(broken(40, Flaw::kHidesLostRanks)[Promise::kEnd], 0);
 }
-TEST(MembershipSimulationSlow, NoticesAPlanThatTakesSilentNodesForDead) {
+TEST(MembershipSimulationSlow, NoticesAMembershipThatTakesSilentNodesForDead) {
   EXPECT_GT(broken(3000, Flaw::kSilentNodesAreDead)[Promise::kOneGroup], 0);
 }
 TEST(MembershipSimulationSlow, NoticesLaunchersThatDoNotEndRanksThatWereReplaced) {

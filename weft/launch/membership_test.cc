@@ -19,7 +19,7 @@ TEST(Membership, WaitsForTheLeastNodesAndThenForMoreUntilTheLastCall) {
   EXPECT_FALSE(job.settle().formed);
   EXPECT_TRUE(job.settle(Phase::kMember, true).formed);
   EXPECT_EQ(job.places(), (std::vector<int>{0, 0, 1, 1}));
-  for (const auto& [rank, place] : job.plan().ranks) EXPECT_TRUE(place.first);
+  for (const auto& [rank, place] : job.membership().ranks) EXPECT_TRUE(place.first);
 }
 
 TEST(Membership, FormsAtOnceWhenAllNodesAreThere) {
@@ -37,7 +37,7 @@ TEST(Membership, GoesOnWithoutTheRanksOfALostNodeWhileEnoughAreLeft) {
   job.lose(0);
   EXPECT_EQ(job.settle().gone, (std::set<int>{0, 1}));
   EXPECT_EQ(job.places(), (std::vector<int>{1, 1, 2, 2}));
-  EXPECT_EQ(job.plan().end, "");
+  EXPECT_EQ(job.membership().end, "");
   job.lose(1);
   EXPECT_NE(job.settle().end.find("fewer than 3 ranks are left"), std::string::npos);
 }
@@ -50,7 +50,7 @@ TEST(Membership, EndsWhenALostNodeCannotBeReplaced) {
   job.lose(1);
   EXPECT_EQ(job.settle().end,
             "rank 1 is lost: node 1 is lost or cannot be reached; it cannot be replaced");
-  EXPECT_EQ(job.plan().end_code, exit_code(Errc::kPeerLost));
+  EXPECT_EQ(job.membership().end_code, exit_code(Errc::kPeerLost));
 }
 
 TEST(Membership, ReplacesTheRanksOfALostNodeOnASpareOne) {
@@ -60,7 +60,7 @@ TEST(Membership, ReplacesTheRanksOfALostNodeOnASpareOne) {
   EXPECT_EQ(job.places(), (std::vector<int>{0, 0, 1, 1}));  // node 2 is a spare
   job.lose(0);
   // The others wait for ranks 0 and 1, which nobody needs to announce.
-  const JobPlan replaced = job.settle(Phase::kStarting);
+  const Membership replaced = job.settle(Phase::kStarting);
   EXPECT_EQ(job.places(), (std::vector<int>{2, 2, 1, 1}));
   EXPECT_TRUE(replaced.ranks.at(0).replaces);
   EXPECT_FALSE(replaced.ranks.at(0).first);
@@ -79,11 +79,11 @@ TEST(Membership, ReplacesARankOnItsOwnNodeAsOftenAsAllowed) {
   job.end_rank(1, Phase::kLost, 139, "SIGSEGV");
   EXPECT_EQ(job.settle().end, "");
   EXPECT_EQ(job.places(), (std::vector<int>{0, 1}));
-  EXPECT_EQ(job.plan().notes.rbegin()->second,
+  EXPECT_EQ(job.membership().notes.rbegin()->second,
             "rank 1 is lost: SIGSEGV; a new process on node 1 replaces it (1 of 1)");
   job.end_rank(1, Phase::kLost, 139, "SIGSEGV");
   EXPECT_EQ(job.settle().end, "rank 1 is lost: SIGSEGV; it cannot be replaced");
-  EXPECT_EQ(job.plan().end_code, 139);
+  EXPECT_EQ(job.membership().end_code, 139);
 }
 
 TEST(Membership, EndsAtOnceWhenAProgramFailsThatWouldFailAgain) {
@@ -94,7 +94,7 @@ TEST(Membership, EndsAtOnceWhenAProgramFailsThatWouldFailAgain) {
   job.settle();
   job.end_rank(0, Phase::kFailed, 2, "exit code 2");
   EXPECT_EQ(job.settle().end, "rank 0 failed first: exit code 2");
-  EXPECT_EQ(job.plan().end_code, 2);
+  EXPECT_EQ(job.membership().end_code, 2);
 }
 
 TEST(Membership, StartsNoNewcomersAfterThreeInARowThatNeverJoined) {
@@ -105,13 +105,13 @@ TEST(Membership, StartsNoNewcomersAfterThreeInARowThatNeverJoined) {
   job.end_rank(1, Phase::kLost, 1);
   for (int tries = 0; tries < kMaxNeverJoined; ++tries) {
     job.settle(Phase::kStarting);
-    ASSERT_TRUE(job.plan().ranks.contains(1)) << tries;
-    EXPECT_EQ(job.plan().ranks.at(1).tries, tries);
+    ASSERT_TRUE(job.membership().ranks.contains(1)) << tries;
+    EXPECT_EQ(job.membership().ranks.at(1).tries, tries);
     job.end_rank(1, Phase::kLost, 1);
   }
   job.settle();
   EXPECT_EQ(job.places(), std::vector<int>{0});
-  EXPECT_EQ(job.plan().end, "");
+  EXPECT_EQ(job.membership().end, "");
   // Somebody asks again.
   job.node(0).wanted = {.serial = 1, .ranks = 2};
   EXPECT_EQ(job.settle().ranks.size(), 2U);
@@ -125,12 +125,12 @@ TEST(Membership, StartsAllRanksAgainWhenNoneIsLeftThatHasTheState) {
   job.settle();
   job.lose(0);
   job.end_rank(1, Phase::kLost, 137, "SIGKILL");
-  const JobPlan& plan = job.settle();
-  EXPECT_EQ(plan.end, "");
-  EXPECT_EQ(plan.attempt, 1);
-  EXPECT_EQ(plan.run, "/runs/1");
+  const Membership& membership = job.settle();
+  EXPECT_EQ(membership.end, "");
+  EXPECT_EQ(membership.attempt, 1);
+  EXPECT_EQ(membership.run, "/runs/1");
   EXPECT_EQ(job.places(), (std::vector<int>{1, 2}));
-  EXPECT_TRUE(plan.ranks.at(0).first);
+  EXPECT_TRUE(membership.ranks.at(0).first);
 }
 
 TEST(Membership, NeverStartsAgainWhileAllRanksMayTrainOnNodesThatCannotBeReached) {
@@ -149,13 +149,14 @@ TEST(Membership, StartsAllRanksAgainWhenOneIsKilledBeforeAllHaveMet) {
   job.settle(Phase::kStarting);
   // The other one has met it already, or not.
   for (const Phase phase : {Phase::kMember, Phase::kStarting}) {
-    const int before = job.plan().attempt;
+    const int before = job.membership().attempt;
     job.end_rank(0, Phase::kLost, 137, "SIGKILL");
     job.end_rank(1, phase);
-    const JobPlan& plan = job.settle(Phase::kStarting);
-    EXPECT_EQ(plan.end, "");
-    EXPECT_EQ(plan.attempt, before + 1);
-    EXPECT_NE(plan.notes.rbegin()->second.find("before all ranks have met"), std::string::npos);
+    const Membership& membership = job.settle(Phase::kStarting);
+    EXPECT_EQ(membership.end, "");
+    EXPECT_EQ(membership.attempt, before + 1);
+    EXPECT_NE(membership.notes.rbegin()->second.find("before all ranks have met"),
+              std::string::npos);
   }
 }
 
@@ -176,14 +177,14 @@ TEST(Membership, AnnouncesAdditionalRanksOnceAllOfThemWait) {
   job.join(2, 1);
   EXPECT_EQ(job.settle(Phase::kStarting).announcement.number, 0);
   job.node(1).ranks.begin()->second.phase = Phase::kWaiting;
-  EXPECT_EQ(next_plan(job.plan(), job.reports(), policy, false).announcement.number, 0);
+  EXPECT_EQ(next_membership(job.membership(), job.reports(), policy, false).announcement.number, 0);
   job.node(2).ranks.begin()->second.phase = Phase::kWaiting;
-  const auto told = next_plan(job.plan(), job.reports(), policy, false).announcement;
+  const auto told = next_membership(job.membership(), job.reports(), policy, false).announcement;
   EXPECT_EQ(told, (Announcement{1, 4, {2, 3}}));
   // Once they have joined, nothing more is to be done.
   job.settle(Phase::kMember);
-  EXPECT_EQ(job.plan().announcement.ranks, 4);
-  EXPECT_EQ(job.plan().announcement.newcomers, std::set<int>{});
+  EXPECT_EQ(job.membership().announcement.ranks, 4);
+  EXPECT_EQ(job.membership().announcement.newcomers, std::set<int>{});
 }
 
 TEST(Membership, DoesNotMissAnAdditionalRankThatIsLostBeforeItHasJoined) {
@@ -193,10 +194,10 @@ TEST(Membership, DoesNotMissAnAdditionalRankThatIsLostBeforeItHasJoined) {
   job.join(1, 1);
   job.settle(Phase::kStarting);
   job.lose(1);
-  const JobPlan plan = job.settle();
+  const Membership membership = job.settle();
   EXPECT_EQ(job.places(), (std::vector<int>{0, 0}));
-  EXPECT_EQ(plan.gone, std::set<int>{2});
-  EXPECT_EQ(plan.end, "");
+  EXPECT_EQ(membership.gone, std::set<int>{2});
+  EXPECT_EQ(membership.end, "");
 }
 
 TEST(Membership, MovesRanksAwayFromANodeThatFailsAgainAndAgain) {
@@ -209,7 +210,7 @@ TEST(Membership, MovesRanksAwayFromANodeThatFailsAgainAndAgain) {
   EXPECT_EQ(job.places(), (std::vector<int>{0, 0, 1}));
   job.node(0).failures = kMaxFailures;
   job.settle();
-  EXPECT_EQ(job.plan().aside, std::set<int>{0});
+  EXPECT_EQ(job.membership().aside, std::set<int>{0});
   EXPECT_EQ(job.places(), (std::vector<int>{1, 1, 1}));
   // It is used again ten minutes later.
   job.node(0).failures = 0;
@@ -224,12 +225,12 @@ TEST(Membership, ChangesToTheNumberOfRanksThatWasAskedFor) {
   job.node(1).wanted = {.serial = 5, .ranks = 3};
   job.settle();
   EXPECT_EQ(job.places(), (std::vector<int>{0, 0, 1}));
-  EXPECT_EQ(job.plan().announcement, (Announcement{1, 3, {}}));
+  EXPECT_EQ(job.membership().announcement, (Announcement{1, 3, {}}));
   job.node(0).wanted = {.serial = 4, .ranks = 2};  // an older request
   EXPECT_EQ(job.settle().wanted.ranks, 3);
   job.node(0).wanted = {.serial = 6, .ranks = 4};
   job.settle(Phase::kWaiting);
-  EXPECT_EQ(job.plan().announcement, (Announcement{2, 4, {3}}));
+  EXPECT_EQ(job.membership().announcement, (Announcement{2, 4, {3}}));
 }
 
 TEST(Membership, ChangesNothingMoreOnceARankHasEndedItsProgram) {
@@ -240,7 +241,7 @@ TEST(Membership, ChangesNothingMoreOnceARankHasEndedItsProgram) {
   job.end_rank(0, Phase::kDone);
   EXPECT_TRUE(job.settle().done);
   job.lose(1);
-  const JobPlan before = job.plan();
+  const Membership before = job.membership();
   EXPECT_EQ(job.settle(), before);
 }
 
@@ -251,9 +252,9 @@ TEST(Membership, EndsWhenALauncherIsToldToStop) {
   job.settle();
   job.node(1).stop = {"SIGTERM", 143, 30'000};
   EXPECT_EQ(job.settle().end, "stopped by SIGTERM");
-  EXPECT_EQ(job.plan().stop, job.node(1).stop);
-  EXPECT_EQ(job.plan().stop_node, 1);
-  EXPECT_EQ(job.plan().end_code, 143);
+  EXPECT_EQ(job.membership().stop, job.node(1).stop);
+  EXPECT_EQ(job.membership().stop_node, 1);
+  EXPECT_EQ(job.membership().end_code, 143);
   // The checkpoint that the ranks save then.
   job.node(0).saved = {3, "step-7"};
   EXPECT_EQ(job.settle().saved.folder, "step-7");
@@ -295,11 +296,11 @@ TEST(Membership, SurvivesItsText) {
   job.node(2).saved = {2, "/a/ckpt"};
   job.node(0).leave = {"why", 143, 7};
   job.end_rank(5, Phase::kLost, 137, "killed");
-  const JobPlan plan = job.settle();
-  EXPECT_EQ(job_plan_of(to_text(plan)), plan);
+  const Membership membership = job.settle();
+  EXPECT_EQ(membership_of(to_text(membership)), membership);
   for (const NodeReport& report : job.reports()) EXPECT_EQ(node_report_of(to_text(report)), report);
   for (const char* text : {"", "[]", "{}", R"({"node": "x"})"}) {
-    expect_refused([&] { job_plan_of(text); }, Errc::kCorrupt, "unreadable plan of the job");
+    expect_refused([&] { membership_of(text); }, Errc::kCorrupt, "unreadable plan of the job");
     expect_refused([&] { node_report_of(text); }, Errc::kCorrupt, "unreadable report of a node");
   }
 }

@@ -1,4 +1,5 @@
-// Reports of nodes and plans as text: JSON, since people read them when they look for a fault.
+// Reports of nodes and memberships as text: JSON, since people read them when they look for a
+// fault.
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
@@ -135,30 +136,30 @@ std::string to_text(const NodeReport& report) {
                {"knows_all_left", report.knows_all_left}});
 }
 
-std::string to_text(const JobPlan& plan) {
-  return dump({{"policy", plan.policy},
-               {"formed", plan.formed},
-               {"attempt", plan.attempt},
-               {"wanted", plan.wanted},
-               {"replacements", plan.replacements},
-               {"never_joined", plan.never_joined},
-               {"incarnations", plan.incarnations},
-               {"ranks", by_number(plan.ranks)},
-               {"gone", plan.gone},
-               {"aside", plan.aside},
-               {"leaving", plan.leaving},
-               {"successors", by_number(plan.successors)},
-               {"servers", by_number(plan.servers)},
-               {"announcement", plan.announcement},
-               {"usable", object_of(plan.usable)},
-               {"run", plan.run},
-               {"saved", plan.saved},
-               {"notes", by_number(plan.notes)},
-               {"done", plan.done},
-               {"end", plan.end},
-               {"end_code", plan.end_code},
-               {"stop", plan.stop},
-               {"stop_node", plan.stop_node}});
+std::string to_text(const Membership& membership) {
+  return dump({{"policy", membership.policy},
+               {"formed", membership.formed},
+               {"attempt", membership.attempt},
+               {"wanted", membership.wanted},
+               {"replacements", membership.replacements},
+               {"never_joined", membership.never_joined},
+               {"incarnations", membership.incarnations},
+               {"ranks", by_number(membership.ranks)},
+               {"gone", membership.gone},
+               {"aside", membership.aside},
+               {"leaving", membership.leaving},
+               {"successors", by_number(membership.successors)},
+               {"servers", by_number(membership.servers)},
+               {"announcement", membership.announcement},
+               {"usable", object_of(membership.usable)},
+               {"run", membership.run},
+               {"saved", membership.saved},
+               {"notes", by_number(membership.notes)},
+               {"done", membership.done},
+               {"end", membership.end},
+               {"end_code", membership.end_code},
+               {"stop", membership.stop},
+               {"stop_node", membership.stop_node}});
 }
 
 NodeReport node_report_of(const std::string& text) {
@@ -184,31 +185,31 @@ NodeReport node_report_of(const std::string& text) {
   });
 }
 
-JobPlan job_plan_of(const std::string& text) {
+Membership membership_of(const std::string& text) {
   return read(text, "plan of the job", [](const json& object) {
-    return JobPlan{.policy = object.at("policy").get<std::string>(),
-                   .formed = object.at("formed").get<bool>(),
-                   .attempt = object.at("attempt").get<int>(),
-                   .wanted = object.at("wanted").get<SizeRequest>(),
-                   .replacements = object.at("replacements").get<int>(),
-                   .never_joined = object.at("never_joined").get<int>(),
-                   .incarnations = object.at("incarnations").get<int>(),
-                   .ranks = numbered<Placement>(object.at("ranks")),
-                   .gone = object.at("gone").get<std::set<int>>(),
-                   .aside = object.at("aside").get<std::set<int>>(),
-                   .leaving = object.at("leaving").get<std::set<int>>(),
-                   .successors = numbered<Placement>(object.at("successors")),
-                   .servers = numbered<int>(object.at("servers")),
-                   .announcement = object.at("announcement").get<Announcement>(),
-                   .usable = usable_of(object.at("usable")),
-                   .run = object.at("run").get<std::string>(),
-                   .saved = object.at("saved").get<SavedCheckpoint>(),
-                   .notes = numbered<std::string>(object.at("notes")),
-                   .done = object.at("done").get<bool>(),
-                   .end = object.at("end").get<std::string>(),
-                   .end_code = object.at("end_code").get<int>(),
-                   .stop = object.at("stop").get<StopRequest>(),
-                   .stop_node = object.at("stop_node").get<int>()};
+    return Membership{.policy = object.at("policy").get<std::string>(),
+                      .formed = object.at("formed").get<bool>(),
+                      .attempt = object.at("attempt").get<int>(),
+                      .wanted = object.at("wanted").get<SizeRequest>(),
+                      .replacements = object.at("replacements").get<int>(),
+                      .never_joined = object.at("never_joined").get<int>(),
+                      .incarnations = object.at("incarnations").get<int>(),
+                      .ranks = numbered<Placement>(object.at("ranks")),
+                      .gone = object.at("gone").get<std::set<int>>(),
+                      .aside = object.at("aside").get<std::set<int>>(),
+                      .leaving = object.at("leaving").get<std::set<int>>(),
+                      .successors = numbered<Placement>(object.at("successors")),
+                      .servers = numbered<int>(object.at("servers")),
+                      .announcement = object.at("announcement").get<Announcement>(),
+                      .usable = usable_of(object.at("usable")),
+                      .run = object.at("run").get<std::string>(),
+                      .saved = object.at("saved").get<SavedCheckpoint>(),
+                      .notes = numbered<std::string>(object.at("notes")),
+                      .done = object.at("done").get<bool>(),
+                      .end = object.at("end").get<std::string>(),
+                      .end_code = object.at("end_code").get<int>(),
+                      .stop = object.at("stop").get<StopRequest>(),
+                      .stop_node = object.at("stop_node").get<int>()};
   });
 }
 

@@ -12,20 +12,20 @@ namespace {
 using internal::NodeOrders;
 using internal::orders_for;
 
-JobPlan plan_of_two_nodes() {
-  JobPlan plan;
-  plan.formed = true;
-  plan.ranks[0] = {.node = 0, .incarnation = 1, .first = true, .member = true};
-  plan.ranks[2] = {.node = 1, .incarnation = 4};
-  plan.announcement = {1, 2, {2}};
-  plan.notes[3] = "rank 1 is lost; \"quoted\"";
-  return plan;
+Membership membership_of_two_nodes() {
+  Membership membership;
+  membership.formed = true;
+  membership.ranks[0] = {.node = 0, .incarnation = 1, .first = true, .member = true};
+  membership.ranks[2] = {.node = 1, .incarnation = 4};
+  membership.announcement = {1, 2, {2}};
+  membership.notes[3] = "rank 1 is lost; \"quoted\"";
+  return membership;
 }
 
 TEST(Orders, HaveTheRanksOfOneNodeAndTheCountsOfTheJob) {
-  const NodeOrders orders = orders_for(1, plan_of_two_nodes(), {});
-  EXPECT_EQ(orders.plan.ranks.size(), 1U);
-  EXPECT_EQ(orders.plan.ranks.at(2).incarnation, 4);
+  const NodeOrders orders = orders_for(1, membership_of_two_nodes(), {});
+  EXPECT_EQ(orders.membership.ranks.size(), 1U);
+  EXPECT_EQ(orders.membership.ranks.at(2).incarnation, 4);
   EXPECT_EQ(orders.world, 3);
   EXPECT_EQ(orders.nodes, 2);
   EXPECT_EQ(orders.members, 1);
@@ -33,11 +33,11 @@ TEST(Orders, HaveTheRanksOfOneNodeAndTheCountsOfTheJob) {
 }
 
 TEST(Orders, ComeTooLateOnlyForANodeThatHasNeverHadSome) {
-  JobPlan plan = plan_of_two_nodes();
-  EXPECT_FALSE(internal::comes_too_late(plan, false));
-  plan.done = true;
-  EXPECT_TRUE(internal::comes_too_late(plan, false));
-  EXPECT_FALSE(internal::comes_too_late(plan, true)) << "it was fenced, and comes back";
+  Membership membership = membership_of_two_nodes();
+  EXPECT_FALSE(internal::comes_too_late(membership, false));
+  membership.done = true;
+  EXPECT_TRUE(internal::comes_too_late(membership, false));
+  EXPECT_FALSE(internal::comes_too_late(membership, true)) << "it was fenced, and comes back";
 }
 
 TEST(Outbox, KeepsWhatAFullLinkDoesNotTakeAndSendsItInOrder) {
@@ -60,54 +60,55 @@ TEST(Outbox, KeepsWhatAFullLinkDoesNotTakeAndSendsItInOrder) {
 }
 
 TEST(Orders, HaveTheProcessesThatWillReplaceRanksOfNodesThatLeave) {
-  JobPlan plan = plan_of_two_nodes();
-  plan.leaving = {1};
-  plan.successors[2] = {.node = 0, .incarnation = 5};
-  EXPECT_EQ(orders_for(0, plan, {}).plan.ranks.at(2).incarnation, 5);
-  EXPECT_EQ(orders_for(1, plan, {}).plan.ranks.at(2).incarnation, 4);
-  EXPECT_EQ(orders_for(0, plan, {}).members, 1);
+  Membership membership = membership_of_two_nodes();
+  membership.leaving = {1};
+  membership.successors[2] = {.node = 0, .incarnation = 5};
+  EXPECT_EQ(orders_for(0, membership, {}).membership.ranks.at(2).incarnation, 5);
+  EXPECT_EQ(orders_for(1, membership, {}).membership.ranks.at(2).incarnation, 4);
+  EXPECT_EQ(orders_for(0, membership, {}).members, 1);
 }
 
 TEST(Orders, SayWhenAllNodesKnowThatTheJobIsOver) {
-  JobPlan plan = plan_of_two_nodes();
+  Membership membership = membership_of_two_nodes();
   const NodeReport stays{.node = 0}, left{.node = 1, .left = true};
-  EXPECT_FALSE(orders_for(1, plan, {left}).all_left);
-  plan.done = true;
-  EXPECT_FALSE(orders_for(1, plan, {stays, left}).all_left);
-  EXPECT_TRUE(orders_for(1, plan, {left}).all_left);
+  EXPECT_FALSE(orders_for(1, membership, {left}).all_left);
+  membership.done = true;
+  EXPECT_FALSE(orders_for(1, membership, {stays, left}).all_left);
+  EXPECT_TRUE(orders_for(1, membership, {left}).all_left);
   const NodeReport saved{.node = 0, .saved = {2, "ckpt/step-7"}, .left = true};
-  EXPECT_FALSE(orders_for(1, plan, {saved, left}).all_left) << "the plan lacks the checkpoint";
-  plan.saved = saved.saved;
-  EXPECT_TRUE(orders_for(1, plan, {saved, left}).all_left);
+  EXPECT_FALSE(orders_for(1, membership, {saved, left}).all_left)
+      << "the plan lacks the checkpoint";
+  membership.saved = saved.saved;
+  EXPECT_TRUE(orders_for(1, membership, {saved, left}).all_left);
   NodeReport one = left, other = saved;
   one.knows_all_left = true;
-  EXPECT_FALSE(orders_for(1, plan, {one, other}).all_know);
+  EXPECT_FALSE(orders_for(1, membership, {one, other}).all_know);
   other.knows_all_left = true;
-  EXPECT_TRUE(orders_for(1, plan, {one, other}).all_know);
+  EXPECT_TRUE(orders_for(1, membership, {one, other}).all_know);
   other.left = false;
-  EXPECT_FALSE(orders_for(1, plan, {one, other}).all_know);
+  EXPECT_FALSE(orders_for(1, membership, {one, other}).all_know);
 }
 
-TEST(Orders, RanksAreLostWithTheirNodeOnceThePlanHasGivenItUp) {
-  const JobPlan before = plan_of_two_nodes();
+TEST(Orders, RanksAreLostWithTheirNodeOnceTheMembershipHasGivenItUp) {
+  const Membership before = membership_of_two_nodes();
   const std::vector<NodeReport> first{{.node = 0}}, both{{.node = 0}, {.node = 1}};
-  const auto lost = [&](const JobPlan& plan, const std::vector<NodeReport>& nodes) {
-    return internal::lost_with_nodes(before, plan, nodes);
+  const auto lost = [&](const Membership& membership, const std::vector<NodeReport>& nodes) {
+    return internal::lost_with_nodes(before, membership, nodes);
   };
   EXPECT_TRUE(lost(before, first).empty()) << "the plan has not changed yet";
-  JobPlan plan = before;
-  plan.ranks.erase(2);
-  EXPECT_EQ(lost(plan, first), std::set{2});
-  EXPECT_TRUE(lost(plan, both).empty()) << "its process ended, which closes its connections";
-  plan = before;
-  plan.ranks[2] = {.node = 0, .incarnation = 5, .replaces = true};
-  EXPECT_EQ(lost(plan, first), std::set{2});
-  plan.attempt = 1;
-  EXPECT_TRUE(lost(plan, first).empty()) << "all ranks have started again";
+  Membership membership = before;
+  membership.ranks.erase(2);
+  EXPECT_EQ(lost(membership, first), std::set{2});
+  EXPECT_TRUE(lost(membership, both).empty()) << "its process ended, which closes its connections";
+  membership = before;
+  membership.ranks[2] = {.node = 0, .incarnation = 5, .replaces = true};
+  EXPECT_EQ(lost(membership, first), std::set{2});
+  membership.attempt = 1;
+  EXPECT_TRUE(lost(membership, first).empty()) << "all ranks have started again";
 }
 
 TEST(Orders, SurviveTheirText) {
-  NodeOrders orders = orders_for(0, plan_of_two_nodes(), {});
+  NodeOrders orders = orders_for(0, membership_of_two_nodes(), {});
   EXPECT_EQ(internal::orders_of(to_text(orders)), orders);
   for (const char* text : {"", "[]", "{}", R"({"node": 1, "plan": 2})"})
     expect_refused([&] { internal::orders_of(text); }, Errc::kCorrupt, "unreadable");

@@ -2,7 +2,7 @@
 // The supervisor executes the action, changes the situation, and asks again. So each rule below can
 // be tested without a process.
 //
-// The order of the rules is their priority. Without a plan:
+// The order of the rules is their priority. On one node:
 //
 //    cannot_meet()   the first group can never form: all ranks start again
 //    all ended       finish, or all ranks start again; with other nodes, go_on() comes first
@@ -13,12 +13,12 @@
 //    losses          of the state, the store, the servers, or a rank that go_on() has not taken
 //    act_on_size()   moves to the wanted number of ranks, one action at a time
 //
-// Which ranks are replaced, left out or added, next_plan() decides, as on nodes that meet
+// Which ranks are replaced, left out or added, next_membership() decides, as on nodes that meet
 // (internal/one_node.h). The rules here are those of the processes of this node, and of the start
 // of all ranks again.
 //
-// On nodes that meet, the job's plan decides which ranks run. follow_plan() then only decides when
-// this launcher ends.
+// On nodes that meet, the job's membership decides which ranks run. follow_membership() then only
+// decides when this launcher ends.
 //
 // Blame. One fault makes all ranks fail within seconds. is_consequence() recognizes the ends that
 // other ranks have caused, and first_failure() takes the earliest of the others. If every end is a
@@ -76,8 +76,8 @@ int members(const Situation& situation) {
   return count;
 }
 
-// True if the job has the wanted number of ranks. A plan is made only if it has not: decide() asks
-// after each event.
+// True if the job has the wanted number of ranks. A membership is made only if it has not:
+// decide() asks after each event.
 bool is_settled(const Situation& situation, const Policy& policy) {
   const int here = members(situation);
   return situation.growing.empty() && situation.waiting.empty() && situation.usable.has(here) &&
@@ -113,8 +113,8 @@ bool is_finishing(const Situation& situation) {
 
 // A rank to end that has not joined the others, which have finished; nullopt if there is none.
 std::optional<Decision> dismiss(const Situation& situation) {
-  const bool finished =
-      situation.plan ? situation.plan->done : is_finishing(situation) && members(situation) == 0;
+  const bool finished = situation.membership ? situation.membership->done
+                                             : is_finishing(situation) && members(situation) == 0;
   if (!finished) return std::nullopt;
   for (const auto* newcomers : {&situation.joining, &situation.growing, &situation.waiting}) {
     for (const int local : *newcomers)
@@ -185,32 +185,33 @@ std::optional<Decision> shut_down(const Situation& situation, const Policy& poli
   return std::nullopt;
 }
 
-// What a launcher does about its ranks when the job's plan is over, or it was told to stop.
-Decision end_by_plan(const Situation& situation, const Policy& policy, Time now) {
+// What a launcher does about its ranks when the job's membership is over, or it was told to stop.
+Decision end_by_membership(const Situation& situation, const Policy& policy, Time now) {
   if (const auto ending = shut_down(situation, policy, now)) return *ending;
-  if (!situation.plan->over || situation.plan->done) return {};
-  const auto limit =
-      *situation.plan->over + (situation.plan->stopped ? Time::duration{} : policy.survivor_grace);
+  if (!situation.membership->over || situation.membership->done) return {};
+  const auto limit = *situation.membership->over +
+                     (situation.membership->stopped ? Time::duration{} : policy.survivor_grace);
   return now < limit ? Decision{Act::kWait, limit}
                      : Decision{Act::kTerminate, {}, "the job has ended"};
 }
 
-Decision follow_plan(const Situation& situation, const Policy& policy, Time now) {
-  Time last = situation.plan->over.value_or(Time{});
+Decision follow_membership(const Situation& situation, const Policy& policy, Time now) {
+  Time last = situation.membership->over.value_or(Time{});
   bool running = false;
   for (const auto& end : situation.ranks) {
     running = running || !end;
     if (end) last = std::max(last, end->when);
   }
   if (const auto needless = dismiss(situation)) return *needless;
-  if (running) return end_by_plan(situation, policy, now);
-  const bool is_over = situation.plan->over.has_value();
+  if (running) return end_by_membership(situation, policy, now);
+  const bool is_over = situation.membership->over.has_value();
   const bool late = situation.grace_end && now >= *situation.grace_end;
-  if (situation.kill_sent || situation.plan->all_know || situation.plan->away || late)
+  if (situation.kill_sent || situation.membership->all_know || situation.membership->away || late)
     return {Act::kFinish};
   if (!is_over && !situation.stop_sent) return {Act::kWait, situation.grace_end};
-  const auto all_left = situation.plan->all_left;
-  if (situation.plan->serves && situation.plan->done && !situation.stop_sent && !all_left)
+  const auto all_left = situation.membership->all_left;
+  if (situation.membership->serves && situation.membership->done && !situation.stop_sent &&
+      !all_left)
     return {};
   const Time since = is_over ? all_left.value_or(last) : *situation.stop_sent;
   const Time limit = std::max(last, since) + kFarewell;
@@ -226,7 +227,7 @@ RankPhase phase_of(const RankEnd& end) {
 }
 
 Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
-  if (now_seen.plan) return follow_plan(now_seen, policy, now);
+  if (now_seen.membership) return follow_membership(now_seen, policy, now);
   if (cannot_meet(now_seen, policy)) return {Act::kRestore};
   const bool all_ended = std::all_of(now_seen.ranks.begin(), now_seen.ranks.end(),
                                      [](const auto& end) { return end.has_value(); });

@@ -70,7 +70,8 @@ struct Situation {
   std::set<int> waiting;    // local ranks that were started in addition, and wait for the others
   std::set<int> dismissed;  // local ranks that were ended, since the others do not need them
   int announced = 0;        // number of ranks that the ranks were told; 0: none
-  // Several nodes whose ranks follow the job's plan (membership.h). It decides which ranks run.
+  // Several nodes whose ranks follow the job's membership (membership.h). It decides which ranks
+  // run.
   struct Followed {
     std::optional<Time> over = {};  // when this node learned that the job is over
     bool done = false;              // with success
@@ -81,7 +82,7 @@ struct Situation {
     bool away = false;    // the job goes on without this node
     bool serves = false;  // ranks of other nodes may use parameter servers of this one
   };
-  std::optional<Followed> plan = {};
+  std::optional<Followed> membership = {};
   // The rank that was killed because it hung, where a hang ends the job.
   struct Killed {
     int rank;  // local

@@ -1,4 +1,4 @@
-// decide() while the number of ranks changes: next_plan() with one node.
+// decide() while the number of ranks changes: next_membership() with one node.
 #include <gtest/gtest.h>
 #include <signal.h>
 
@@ -74,11 +74,11 @@ TEST(Resize, EndsRanksThatHaveNotJoinedWhenTheOthersHaveFinished) {
 
 TEST(Resize, EndsRanksOfANodeThatHaveNotJoinedWhenTheJobIsDone) {
   auto seen = situation({exited(0, seconds(1)), std::nullopt});
-  seen.plan = Situation::Followed{};
+  seen.membership = Situation::Followed{};
   seen.joining = {1};
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(1)).act, Act::kWait);
-  seen.plan->over = kStart + seconds(1);
-  seen.plan->done = true;
+  seen.membership->over = kStart + seconds(1);
+  seen.membership->done = true;
   const auto end = decide(seen, Policy{}, kStart + seconds(1));
   EXPECT_EQ(end.act, Act::kDismiss);
   EXPECT_EQ(end.rank, 1);

@@ -46,52 +46,52 @@ TEST(Decide, GoesOnWithoutAKilledRankThatTheSystemDoesNotEnd) {
   const auto late = decide(seen, Policy{}, kStart + seconds(55));
   EXPECT_EQ(late.act, Act::kAbandon);
   EXPECT_EQ(late.rank, 1);
-  seen.plan = Situation::Followed{.over = kStart + seconds(10)};
+  seen.membership = Situation::Followed{.over = kStart + seconds(10)};
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(55)).act, Act::kAbandon);
-  seen.plan.reset();
+  seen.membership.reset();
   seen.ranks[1] = told(killed(SIGKILL, seconds(55)));
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(55)).act, Act::kFinish);
 }
 
-Situation followed(std::vector<std::optional<RankEnd>> ranks, Situation::Followed plan) {
+Situation followed(std::vector<std::optional<RankEnd>> ranks, Situation::Followed membership) {
   Situation result = situation(std::move(ranks));
-  result.plan = plan;
+  result.membership = membership;
   return result;
 }
 
-TEST(DecideByPlan, LeavesLostRanksToThePlan) {
+TEST(DecideByMembership, LeavesLostRanksToTheMembership) {
   const auto seen = followed({std::nullopt, killed(SIGKILL, seconds(1))}, {});
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(99)).act, Act::kWait);
   // Also a node without ranks stays.
   EXPECT_EQ(decide(followed({}, {}), Policy{}, kStart + seconds(99)).act, Act::kWait);
 }
 
-TEST(DecideByPlan, EndsTheRanksAfterTheGraceTimeWhenTheJobEnds) {
+TEST(DecideByMembership, EndsTheRanksAfterTheGraceTimeWhenTheJobEnds) {
   auto seen = followed({std::nullopt}, {.over = kStart + seconds(10)});
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).until, kStart + seconds(15));
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(15)).act, Act::kTerminate);
-  seen.plan->stopped = true;
+  seen.membership->stopped = true;
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(10)).act, Act::kTerminate);
   seen.stop_sent = kStart + seconds(10);
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(39)).act, Act::kWait);
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(40)).act, Act::kKill);
 }
 
-TEST(DecideByPlan, LetsRanksFinishAfterSuccessElsewhere) {
+TEST(DecideByMembership, LetsRanksFinishAfterSuccessElsewhere) {
   const auto seen = followed({std::nullopt}, {.over = kStart, .done = true});
   const auto decision = decide(seen, Policy{}, kStart + seconds(999));
   EXPECT_EQ(decision.act, Act::kWait);
   EXPECT_FALSE(decision.until);
 }
 
-TEST(DecideByPlan, StaysForTheOtherNodesForAWhile) {
+TEST(DecideByMembership, StaysForTheOtherNodesForAWhile) {
   auto seen = followed({exited(0, seconds(9))}, {.over = kStart + seconds(10), .done = true});
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).until, kStart + seconds(10) + kFarewell);
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(10) + kFarewell).act, Act::kFinish);
-  seen.plan->all_left = kStart + seconds(11);
+  seen.membership->all_left = kStart + seconds(11);
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).until, kStart + seconds(11) + kFarewell)
       << "another node may need the store of this one to learn it";
-  seen.plan->all_know = true;
+  seen.membership->all_know = true;
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).act, Act::kFinish);
 }
 

@@ -73,10 +73,11 @@ std::int64_t expected(const Case& c) {
 std::int64_t kept_by(GptBlock& block, const at::Tensor& x, const TensorParallel& tp, Kept kept) {
   const TensorMeter meter;
   const auto forward = [&block](const at::Tensor& in) { return block.forward(in); };
-  const parallel::KeepState draws = parallel::keep_draws(tp);
-  const at::Tensor y = kept == Kept::kInput ? parallel::recompute_with(
-                                                  {.random = false, .keep = {draws}}, forward, x)
-                                            : block.forward(x);
+  const parallel::PreserveState draws = parallel::preserve_draws(tp);
+  const at::Tensor y =
+      kept == Kept::kInput
+          ? parallel::recompute_with({.random = false, .preserve = {draws}}, forward, x)
+          : block.forward(x);
   EXPECT_TRUE(y.requires_grad());
   return meter.live();
 }

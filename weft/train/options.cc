@@ -26,7 +26,7 @@ Schema keys_of_weft_train() {
       {"run.recipe", "", "Recipe that the run was started from; set by weft train."}};
 }
 
-class Writing final : public internal::SettingsPass {
+class Writing final : public internal::SettingsVisitor {
  public:
   explicit Writing(Config& config) : config_(config) {}
 
@@ -55,9 +55,9 @@ parallel::Plan default_plan() {
 
 Schema options_schema() {
   Schema schema;
-  internal::SchemaPass pass(schema);
+  internal::SchemaVisitor visit(schema);
   Options defaults;
-  each_setting(defaults, pass);
+  each_setting(defaults, visit);
   return schema.add(keys_of_weft_train());
 }
 
@@ -65,8 +65,8 @@ Options options_of(const Config& config) {
   internal::check_optimizer_keys(config);
   internal::check_device_key(config);
   Options options;
-  internal::ReadingPass pass(config);
-  each_setting(options, pass);
+  internal::ReadingVisitor visit(config);
+  each_setting(options, visit);
   return options;
 }
 
@@ -88,8 +88,8 @@ Options load_options(const std::string& file, const std::vector<std::string>& as
 Config config_of(const Options& options) {
   Config config(options_schema());
   Options copy = options;
-  Writing pass(config);
-  each_setting(copy, pass);
+  Writing visit(config);
+  each_setting(copy, visit);
   return config;
 }
 

@@ -162,9 +162,9 @@ void refuse_other_model(const Config& run, const Config& now, const std::string&
 
 Schema recipe_schema() {
   Schema schema;
-  internal::SchemaPass pass(schema);
+  internal::SchemaVisitor visit(schema);
   internal::RecipeSettings defaults;
-  each_setting(defaults, pass);
+  each_setting(defaults, visit);
   return schema.add(options_schema());
 }
 

@@ -1,4 +1,4 @@
-// Numbers of a reducer's memory that can go back to how they were at the last keep().
+// Numbers of a reducer's memory that can go back to how they were at the last commit().
 #pragma once
 
 #include <cstddef>
@@ -19,12 +19,12 @@ class Remembered {
     return now().subspan(first, count);
   }
 
-  // undo() goes back to the numbers of now. The next change costs as much memory again.
-  void keep() {
+  // rollback() goes back to the numbers of now. The next change costs as much memory again.
+  void commit() {
     keeps_ = true;
     has_before_ = false;
   }
-  void undo() {
+  void rollback() {
     if (!std::exchange(has_before_, false)) return;
     now_.swap(before_);
     keeps_ = true;
@@ -49,7 +49,7 @@ class Remembered {
  private:
   std::vector<float> now_, before_;
   bool keeps_ = false;       // the next change must not lose the numbers
-  bool has_before_ = false;  // undo() takes before_
+  bool has_before_ = false;  // rollback() takes before_
 };
 
 }  // namespace weft::compress::internal

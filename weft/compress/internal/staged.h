@@ -20,8 +20,8 @@ class StagedReducer : public Reducer {
   void begin(float* values, std::int64_t step) final;
   std::optional<Round> next() final;
   std::vector<std::span<float>> state() final;
-  void keep() final;
-  void undo() final;
+  void commit() final;
+  void rollback() final;
   bool is_in_range() const override { return true; }
 
  protected:

@@ -44,12 +44,12 @@ class Ranks {
   }
 
   // The steps so far count, or the one since does not.
-  void keep() {
-    for (auto& reducer : reducers_) reducer->keep();
+  void commit() {
+    for (auto& reducer : reducers_) reducer->commit();
     kept_step_ = step_;
   }
-  void undo() {
-    for (auto& reducer : reducers_) reducer->undo();
+  void rollback() {
+    for (auto& reducer : reducers_) reducer->rollback();
     step_ = kept_step_;
   }
 

@@ -146,12 +146,12 @@ std::vector<std::span<float>> CodecExchange::state() {
   return reducer_ ? reducer_->state() : std::vector<std::span<float>>{};
 }
 
-void CodecExchange::keep() {
-  if (reducer_) reducer_->keep();
+void CodecExchange::commit() {
+  if (reducer_) reducer_->commit();
 }
 
-void CodecExchange::undo() {
-  if (reducer_) reducer_->undo();
+void CodecExchange::rollback() {
+  if (reducer_) reducer_->rollback();
 }
 
 bool CodecExchange::is_in_range() const { return !reducer_ || reducer_->is_in_range(); }

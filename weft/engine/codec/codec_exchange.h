@@ -59,10 +59,10 @@ class CodecExchange {
 
   // Codec memory of this rank. Empty if it exchanges nothing.
   std::vector<std::span<float>> state();
-  // As Reducer::keep(), undo() and is_in_range(). If this rank exchanges nothing: of no effect, and
-  // true. Between a finish() and the next start().
-  void keep();
-  void undo();
+  // As Reducer::commit(), rollback() and is_in_range(). If this rank exchanges nothing: of no
+  // effect, and true. Between a finish() and the next start().
+  void commit();
+  void rollback();
   bool is_in_range() const;
   // Bytes that this rank sends in a step, and bytes that it would send without a codec.
   std::pair<std::int64_t, std::int64_t> bytes_sent() const;

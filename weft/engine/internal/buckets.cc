@@ -108,12 +108,12 @@ bool Buckets::collects_by_collectives() const {
   return any && (several_rounds_ || group_.split() != nullptr);
 }
 
-void Buckets::keep() {
-  each_exchange([](CodecExchange& exchange) { exchange.keep(); });
+void Buckets::commit() {
+  each_exchange([](CodecExchange& exchange) { exchange.commit(); });
 }
 
-void Buckets::undo() {
-  each_exchange([](CodecExchange& exchange) { exchange.undo(); });
+void Buckets::rollback() {
+  each_exchange([](CodecExchange& exchange) { exchange.rollback(); });
 }
 
 bool Buckets::is_in_range() const {

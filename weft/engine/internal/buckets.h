@@ -48,10 +48,10 @@ class Buckets {
   // its shape in the bucket's memory).
   void each_sum(int bucket, const std::function<void(int, const at::Tensor&)>& visit) const;
 
-  // The sums so far count, for the codec's memory, or those since the last keep() do not (Reducer).
-  // No transfer may be pending.
-  void keep();
-  void undo();
+  // The sums so far count, for the codec's memory, or those since the last commit() do not
+  // (Reducer). No transfer may be pending.
+  void commit();
+  void rollback();
   // False if the codec has rounded a number of the last sums to infinity, on this rank.
   bool is_in_range() const;
 

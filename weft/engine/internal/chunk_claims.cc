@@ -24,30 +24,30 @@ ChunkClaims::ChunkClaims(Ledger& ledger, std::vector<std::int64_t> sizes)
     : ledger_(ledger), sizes_(std::move(sizes)) {
   std::vector<int> order(sizes_.size());
   std::iota(order.rbegin(), order.rend(), 0);
-  replan(order);
+  reassign(order);
 }
 
 void ChunkClaims::agree(const std::vector<int>& order) {
   agreed_ = true;
-  replan(order);
+  reassign(order);
 }
 
-void ChunkClaims::replan(const std::vector<int>& order) {
-  plan_ = make_plan(sizes_, order,
-                    {.bucket_elements = kUnitElements,
-                     .first_bucket_elements = kUnitElements,
-                     .chunk_elements = kChunkElements});
-  own_done_.assign(plan_.chunks.size(), 0);
-  first_chunk_.assign(plan_.buckets.size() + 1, 0);
-  for (const auto& chunk : plan_.chunks) ++first_chunk_[index(chunk.bucket) + 1];
-  for (std::size_t unit = 0; unit < plan_.buckets.size(); ++unit)
+void ChunkClaims::reassign(const std::vector<int>& order) {
+  assignment_ = assign_buckets(sizes_, order,
+                               {.bucket_elements = kUnitElements,
+                                .first_bucket_elements = kUnitElements,
+                                .chunk_elements = kChunkElements});
+  own_done_.assign(assignment_.chunks.size(), 0);
+  first_chunk_.assign(assignment_.buckets.size() + 1, 0);
+  for (const auto& chunk : assignment_.chunks) ++first_chunk_[index(chunk.bucket) + 1];
+  for (std::size_t unit = 0; unit < assignment_.buckets.size(); ++unit)
     first_chunk_[unit + 1] += first_chunk_[unit];
 }
 
 // Each rank owns a run of consecutive chunks of a unit. Units with a single chunk are assigned
 // round-robin.
 int ChunkClaims::owner(int chunk) const {
-  const int unit = plan_.chunks[index(chunk)].bucket, world = ledger_.host().world();
+  const int unit = assignment_.chunks[index(chunk)].bucket, world = ledger_.host().world();
   const int first = first_chunk(unit), count = first_chunk(unit + 1) - first;
   return count == 1 ? unit % world : (chunk - first) * world / count;
 }

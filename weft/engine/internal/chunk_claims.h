@@ -8,9 +8,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "weft/engine/internal/bucket_assignment.h"
 #include "weft/engine/internal/index.h"
 #include "weft/engine/internal/ledger.h"
-#include "weft/engine/internal/plan.h"
 
 namespace weft::engine::internal {
 
@@ -31,12 +31,14 @@ class ChunkClaims {
   // Takes that order, between two steps. Units and chunks are other ones from now on.
   void agree(const std::vector<int>& order);
 
-  const Plan& plan() const { return plan_; }
-  int units() const { return static_cast<int>(plan_.buckets.size()); }
-  int chunks() const { return static_cast<int>(plan_.chunks.size()); }
+  const BucketAssignment& plan() const { return assignment_; }
+  int units() const { return static_cast<int>(assignment_.buckets.size()); }
+  int chunks() const { return static_cast<int>(assignment_.chunks.size()); }
   // The first chunk of a unit, or the number of chunks for units().
   int first_chunk(int unit) const { return first_chunk_[index(unit)]; }
-  const std::vector<Stretch>& pieces(int chunk) const { return plan_.chunks[index(chunk)].pieces; }
+  const std::vector<Stretch>& pieces(int chunk) const {
+    return assignment_.chunks[index(chunk)].pieces;
+  }
 
   // True if this rank is to process the chunk now. With `all`, also chunks that their owners have
   // not begun.
@@ -45,13 +47,13 @@ class ChunkClaims {
   int first_open(const Phase& phase, int unit) const;
 
  private:
-  void replan(const std::vector<int>& order);
+  void reassign(const std::vector<int>& order);
   int owner(int chunk) const;
   bool taken(int chunk, const Phase& phase) const;
 
   Ledger& ledger_;
   const std::vector<std::int64_t> sizes_;
-  Plan plan_;
+  BucketAssignment assignment_;
   std::vector<int> first_chunk_;  // by unit, and one past the end
   // By chunk, if each rank processes all chunks: the last step in which this rank processed it.
   std::vector<std::uint32_t> own_done_;

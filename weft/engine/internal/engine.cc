@@ -71,7 +71,7 @@ void Engine::start() {
 
 void Engine::check_module() {
   watch().check(true);
-  hooks_.keep();
+  hooks_.commit();
 }
 
 void Engine::show_gradients() {

@@ -15,12 +15,12 @@ void GradientHooks::install(std::function<void()> before,
   for (std::size_t i = 0; i < trained_; ++i) {
     add_ready_hook(params_[i].tensor, [ready, param = static_cast<int>(i)] { ready(param); });
   }
-  keep();
+  commit();
 }
 
-void GradientHooks::keep() {
+void GradientHooks::commit() {
   for (std::size_t i = 0; i < trained_; ++i)
-    keep_before_hook(hooked_[i], params_[i].tensor, before_);
+    ensure_before_hook(hooked_[i], params_[i].tensor, before_);
 }
 
 void GradientHooks::note(int param) {

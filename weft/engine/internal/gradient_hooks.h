@@ -23,7 +23,7 @@ class GradientHooks {
   void install(std::function<void()> before, const std::function<void(int param)>& ready);
   // Installs those hooks again that the program has taken away, as by torch::load(). Before each
   // forward pass.
-  void keep();
+  void commit();
   // backward() has made this gradient.
   void note(int param);
   // True if the program has dropped all gradients that were noted.

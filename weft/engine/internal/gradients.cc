@@ -14,8 +14,8 @@
 // before, so a fast rank waits for slow peers instead of holding more units.
 //
 // Waiting: a function that backward calls may wait for a peer only if all ranks send gradients and
-// gather weights in one common order (passes.h). Otherwise may_wait_ is false. Then such functions
-// only look whether a transfer is complete, and settle() waits for all.
+// gather weights in one common order (parameter_gathers.h). Otherwise may_wait_ is false. Then
+// such functions only look whether a transfer is complete, and settle() waits for all.
 //
 // Weights: the samples of all ranks are known only from the report, after gradients have left. So,
 // if gradients are weighted by samples, a rank sends them times samples / reference_. settle()
@@ -294,7 +294,7 @@ double Gradients::norm() const {
 
 void Gradients::clear() {
   settle();
-  context_.replicas.undo();
+  context_.replicas.rollback();
   for (at::Tensor& shard : shards_) {
     context_.meter.add(context_.meter.gradients, -bytes_of(shard));
     shard.reset();

@@ -50,7 +50,7 @@ class Gradients {
   void finish(bool travels);
   // Waits for all transfers and adds their results to shards().
   void settle();
-  // Drops all gradients. The sums over replicas do not count (ReplicaSums::undo()).
+  // Drops all gradients. The sums over replicas do not count (ReplicaSums::rollback()).
   void clear();
 
   // By unit: this rank's shard of the averaged gradients since clear(); undefined: none. Valid

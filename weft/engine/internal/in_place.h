@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "weft/engine/gradient_check.h"
+#include "weft/engine/internal/bucket_assignment.h"
 #include "weft/engine/internal/ledger.h"
-#include "weft/engine/internal/plan.h"
 #include "weft/engine/internal/unit.h"
 #include "weft/kernels/reduce.h"
 

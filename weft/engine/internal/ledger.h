@@ -26,7 +26,7 @@ class Ledger {
   using Token = net::Host::Token;
   struct Sizes {
     int params = 0, units = 0;
-    int chunks = 0;  // most chunks of any later plan
+    int chunks = 0;  // most chunks of any later assignment
   };
 
   // Collective. `crossing` may be null, and outlives it.

@@ -7,7 +7,7 @@
 //              its weights, instead of in step()
 //
 // The first order is that of backward. After some timed steps, front layers overtake others if the
-// link is the bottleneck (wire_plan.h).
+// link is the bottleneck (launch_order.h).
 //
 // Collectives of a step, in this order on all ranks: a gather of samples and digests, the broadcast
 // of buffers, the buckets in their order (sending_order.h). The first gradient starts them, or
@@ -16,7 +16,7 @@
 //
 // Plans: the first step takes the parameters in reverse order. At its end, the ranks agree on the
 // order of rank 0's backward and plan the buckets again. Codecs begin after that, since their
-// memory belongs to buckets. A plan or a codec may change only while nothing is pending.
+// memory belongs to buckets. An assignment or a codec may change only while nothing is pending.
 //
 // Delayed updates: with overlap_forward, step() leaves buckets in transfer (kPending). settled_
 // counts those that have arrived and are updated, in the order of sending. Until the last one,
@@ -110,7 +110,7 @@ class MessageTransport final : public Transport {
   // The codec's memory of unsent gradients goes back to how it was.
   void drop() override {
     if (!is_under_way()) return;
-    buckets_.undo();
+    buckets_.rollback();
     end_reduced(false);
   }
 
@@ -219,7 +219,7 @@ class MessageTransport final : public Transport {
   void begin() {
     if (is_under_way()) return;
     settle();
-    buckets_.keep();
+    buckets_.commit();
     phase_ = Phase::kBackward;
     order_.begin();
     settled_ = 0;

@@ -46,8 +46,8 @@ void add_ready_hook(const at::Tensor& parameter, std::function<void()> tell) {
 
 // Tensors refer weakly to the nodes that add to their gradients. set_(), and so torch::load(), lets
 // them make new ones.
-void keep_before_hook(std::shared_ptr<void>& hooked, const at::Tensor& parameter,
-                      const std::function<void()>& tell) {
+void ensure_before_hook(std::shared_ptr<void>& hooked, const at::Tensor& parameter,
+                        const std::function<void()>& tell) {
   if (!parameter.requires_grad()) return;
   auto node = torch::autograd::impl::grad_accumulator(parameter);
   using Node = decltype(node);

@@ -14,7 +14,7 @@ void add_ready_hook(const at::Tensor& parameter, std::function<void()> tell);
 
 // Calls `tell` before backward() adds to parameter.grad(), while `hooked` lives. Call it again
 // before a forward pass, since torch::load() takes the hook away.
-void keep_before_hook(std::shared_ptr<void>& hooked, const at::Tensor& parameter,
-                      const std::function<void()>& tell);
+void ensure_before_hook(std::shared_ptr<void>& hooked, const at::Tensor& parameter,
+                        const std::function<void()>& tell);
 
 }  // namespace weft::engine

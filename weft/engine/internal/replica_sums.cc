@@ -47,7 +47,7 @@ ReplicaSums::ReplicaSums(const ShardedOptions& options, const std::vector<Param>
     exchanges_[i] = std::make_unique<CodecExchange>(*replicas, spec,
                                                     part_of(whole, rank * unit.shard, unit.shard));
   }
-  keep();
+  commit();
 }
 
 void ReplicaSums::start(int unit, const at::Tensor& shard) {
@@ -78,14 +78,14 @@ void ReplicaSums::each_exchange(const Visit& visit) {
   }
 }
 
-void ReplicaSums::keep() {
-  each_exchange([](CodecExchange& exchange) { exchange.keep(); });
-  kept_steps_ = steps_;
+void ReplicaSums::commit() {
+  each_exchange([](CodecExchange& exchange) { exchange.commit(); });
+  committed_steps_ = steps_;
 }
 
-void ReplicaSums::undo() {
-  each_exchange([](CodecExchange& exchange) { exchange.undo(); });
-  steps_ = kept_steps_;
+void ReplicaSums::rollback() {
+  each_exchange([](CodecExchange& exchange) { exchange.rollback(); });
+  steps_ = committed_steps_;
   in_range_ = true;
 }
 

@@ -28,11 +28,11 @@ class ReplicaSums {
   // Returns when all of these shards have their sums.
   void finish();
   // A step has used the sums.
-  void keep();
-  // The sums since keep() do not count. The codecs get back the memory that they had then.
-  void undo();
+  void commit();
+  // The sums since commit() do not count. The codecs get back the memory that they had then.
+  void rollback();
 
-  // False if a codec has rounded a sum of this rank since undo() to infinity.
+  // False if a codec has rounded a sum of this rank since rollback() to infinity.
   bool is_in_range() const { return in_range_; }
   // True if the codec has a type of a narrow range, so that is_in_range() may become false.
   bool is_narrow() const { return narrow_; }
@@ -40,7 +40,7 @@ class ReplicaSums {
   std::vector<std::span<float>> memory();
   // Number of finish() with sums, which are the codec's steps.
   std::int64_t steps() const { return steps_; }
-  void set_steps(std::int64_t steps) { steps_ = kept_steps_ = steps; }
+  void set_steps(std::int64_t steps) { steps_ = committed_steps_ = steps; }
 
  private:
   template <class Visit>
@@ -49,7 +49,7 @@ class ReplicaSums {
   const bool narrow_;
   std::vector<std::unique_ptr<CodecExchange>> exchanges_;  // by unit; null: no replicas
   std::vector<CodecExchange*> started_;
-  std::int64_t steps_ = 0, kept_steps_ = 0;  // now, and at the last keep()
+  std::int64_t steps_ = 0, committed_steps_ = 0;  // now, and at the last commit()
   bool in_range_ = true;
 };
 

@@ -11,8 +11,8 @@
 namespace weft::engine::internal {
 
 void RunningBlocks::open(const RunPtr& run) {
-  passes_.enter(run->block, Passes::Direction::kBackward);
-  const auto& units = passes_.units_of(run->block);
+  gathers_.enter(run->block, ParameterGathers::Direction::kBackward);
+  const auto& units = gathers_.units_of(run->block);
   run->held.insert(units.begin(), units.end());
   run->inputs_left = run->inputs;
   open_.push_back(run);
@@ -28,7 +28,7 @@ void RunningBlocks::close_unit(int unit) {
   // A block that ran several times has several runs. Autograd adds the gradients of all of them
   // before its hook, so no open run needs the unit any more.
   for (auto run = open_.begin(); run != open_.end();) {
-    if ((*run)->held.erase(unit) > 0) passes_.release(unit);
+    if ((*run)->held.erase(unit) > 0) gathers_.release(unit);
     run = (*run)->is_open() ? std::next(run) : open_.erase(run);
   }
 }
@@ -38,21 +38,21 @@ void RunningBlocks::close_all() {
 }
 
 void RunningBlocks::release(Run& run) {
-  for (const int unit : std::exchange(run.held, {})) passes_.release(unit);
+  for (const int unit : std::exchange(run.held, {})) gathers_.release(unit);
 }
 
-void RunningBlocks::keep_all(int blocks) {
-  if (!kept_.empty()) return;
+void RunningBlocks::unshard_all(int blocks) {
+  if (!unsharded_.empty()) return;
   for (int block = blocks - 1; block >= 0; --block) {
-    passes_.enter(block, Passes::Direction::kBackward);
-    const auto& units = passes_.units_of(block);
-    kept_.insert(kept_.end(), units.begin(), units.end());
+    gathers_.enter(block, ParameterGathers::Direction::kBackward);
+    const auto& units = gathers_.units_of(block);
+    unsharded_.insert(unsharded_.end(), units.begin(), units.end());
   }
-  passes_.finish(Passes::Direction::kBackward);
+  gathers_.finish(ParameterGathers::Direction::kBackward);
 }
 
-void RunningBlocks::release_kept() {
-  for (const int unit : std::exchange(kept_, {})) passes_.release(unit);
+void RunningBlocks::reshard_all() {
+  for (const int unit : std::exchange(unsharded_, {})) gathers_.release(unit);
 }
 
 }  // namespace weft::engine::internal

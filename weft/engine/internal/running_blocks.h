@@ -10,7 +10,7 @@
 #include <set>
 #include <vector>
 
-#include "weft/engine/internal/passes.h"
+#include "weft/engine/internal/parameter_gathers.h"
 
 namespace weft::engine::internal {
 
@@ -25,7 +25,7 @@ using RunPtr = std::shared_ptr<Run>;
 
 class RunningBlocks {
  public:
-  explicit RunningBlocks(Passes& passes) : passes_(passes) {}
+  explicit RunningBlocks(ParameterGathers& passes) : gathers_(passes) {}
 
   // The backward of a block begins: gathers its units.
   void open(const RunPtr& run);
@@ -35,16 +35,16 @@ class RunningBlocks {
   void close_unit(int unit);
   void close_all();
 
-  // Keeps the units of all blocks gathered until release_kept().
-  void keep_all(int blocks);
-  void release_kept();
+  // Keeps the units of all blocks gathered until reshard_all().
+  void unshard_all(int blocks);
+  void reshard_all();
 
  private:
   void release(Run& run);
 
-  Passes& passes_;
+  ParameterGathers& gathers_;
   std::list<RunPtr> open_;
-  std::vector<int> kept_;
+  std::vector<int> unsharded_;
 };
 
 }  // namespace weft::engine::internal

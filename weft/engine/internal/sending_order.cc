@@ -12,7 +12,7 @@ namespace weft::engine::internal {
 SendingOrder::SendingOrder(std::vector<std::int64_t> sizes, Fill fill)
     : sizes_(std::move(sizes)), fill_(fill), params_(sizes_.size()) {
   std::iota(params_.rbegin(), params_.rend(), 0);
-  replan();
+  reassign();
 }
 
 void SendingOrder::agree(const Group& group) {
@@ -22,22 +22,22 @@ void SendingOrder::agree(const Group& group) {
 void SendingOrder::agree(std::vector<int> order) {
   agreed_ = true;
   params_ = std::move(order);
-  replan();
+  reassign();
 }
 
 void SendingOrder::refill(Fill fill) {
   fill_ = fill;
-  replan();
+  reassign();
 }
 
-void SendingOrder::replan() {
-  plan_ = plan_buckets(sizes_, params_, fill_);
-  unready_.assign(plan_.buckets.size(), 0);
-  launches_.resize(plan_.buckets.size());
+void SendingOrder::reassign() {
+  assignment_ = fill_buckets(sizes_, params_, fill_);
+  unready_.assign(assignment_.buckets.size(), 0);
+  launches_.resize(assignment_.buckets.size());
   std::iota(launches_.begin(), launches_.end(), 0);
 }
 
-int SendingOrder::bucket_of(int param) const { return plan_.bucket_of[index(param)]; }
+int SendingOrder::bucket_of(int param) const { return assignment_.bucket_of[index(param)]; }
 
 std::size_t SendingOrder::place_of(int param) const {
   const auto place = std::find(launches_.begin(), launches_.end(), bucket_of(param));
@@ -46,8 +46,8 @@ std::size_t SendingOrder::place_of(int param) const {
 
 void SendingOrder::begin() {
   next_ = 0;
-  for (std::size_t bucket = 0; bucket < plan_.buckets.size(); ++bucket)
-    unready_[bucket] = static_cast<int>(plan_.buckets[bucket].size());
+  for (std::size_t bucket = 0; bucket < assignment_.buckets.size(); ++bucket)
+    unready_[bucket] = static_cast<int>(assignment_.buckets[bucket].size());
 }
 
 void SendingOrder::note_ready(int param) {

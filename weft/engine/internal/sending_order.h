@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "weft/comm/group.h"
-#include "weft/engine/internal/plan.h"
+#include "weft/engine/internal/bucket_assignment.h"
 #include "weft/engine/internal/tuner.h"
 
 namespace weft::engine::internal {
@@ -30,7 +30,7 @@ class SendingOrder {
   const std::vector<std::int64_t>& sizes() const { return sizes_; }
   const std::vector<int>& params() const { return params_; }
   const Fill& fill() const { return fill_; }
-  const std::vector<std::vector<int>>& buckets() const { return plan_.buckets; }
+  const std::vector<std::vector<int>>& buckets() const { return assignment_.buckets; }
   // Buckets as they are sent, and then awaited.
   const std::vector<int>& launches() const { return launches_; }
   int bucket_of(int param) const;
@@ -46,12 +46,12 @@ class SendingOrder {
   std::optional<int> next();
 
  private:
-  void replan();
+  void reassign();
 
   const std::vector<std::int64_t> sizes_;
   Fill fill_;
   std::vector<int> params_;  // in the order of their gradients
-  Plan plan_;
+  BucketAssignment assignment_;
   std::vector<int> launches_;
   bool agreed_ = false;
   // Of this step.

@@ -5,8 +5,8 @@
 //   group_      gradients, norms, steps: units in descending order
 //   weights_    gathers of stage 3: in the order of passes
 //   replicas    ranks of other groups with the same shard: sums, in the order in which units left
-// A rank may wait in one of them while a transfer of another is under way. passes.h has the
-// condition under which ranks cannot wait for each other in a circle.
+// A rank may wait in one of them while a transfer of another is under way. parameter_gathers.h has
+// the condition under which ranks cannot wait for each other in a circle.
 //
 // Order of construction: all ranks agree on the parameters; units get their memory; the optimizer
 // gets the places of its state in it; the watch notes the memory that parameters have from now on.
@@ -15,7 +15,7 @@
 // A load begins when no rank reads the masters any more, and ends by publish(), as a step does.
 //
 // Lifetime: hooks of tensors hold the model weakly. After its end, parameters of stage 3 have no
-// memory, since passes_ owned it. Their use is then an error with a text.
+// memory, since gathers_ owned it. Their use is then an error with a text.
 #include "weft/engine/internal/sharded_model.h"
 
 #include <ATen/ATen.h>
@@ -122,21 +122,22 @@ ShardedModel::ShardedModel(Context context, OptimizerSpec optimizer)
 }
 
 void ShardedModel::make_passes() {
-  passes_ = std::make_unique<internal::Passes>(weights_, units(), options_.prefetch, meter_);
-  running_.emplace(*passes_);
-  passes_->on_passing([this](int block) {
-    gradients_->may_wait(passes_->in_order());
+  gathers_ =
+      std::make_unique<internal::ParameterGathers>(weights_, units(), options_.prefetch, meter_);
+  running_.emplace(*gathers_);
+  gathers_->on_passing([this](int block) {
+    gradients_->may_wait(gathers_->in_order());
     if (travels()) gradients_->passed(block);
   });
-  passes_->on_release([this](const internal::Unit& unit, const at::Tensor& whole) {
+  gathers_->on_release([this](const internal::Unit& unit, const at::Tensor& whole) {
     changes_->check_copy(unit, whole);
   });
 }
 
 ShardedModel::~ShardedModel() {
-  if (!passes_) return;
+  if (!gathers_) return;
   running_.reset();
-  passes_.reset();
+  gathers_.reset();
   for (internal::Unit& unit : units()) put_below(unit, {});
 }
 
@@ -200,7 +201,7 @@ checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted 
 
 void ShardedModel::begin_load() {
   end_pass();
-  if (passes_) passes_->drain();
+  if (gathers_) gathers_->drain();
   if (shared_) group_.barrier();
 }
 

@@ -1,15 +1,16 @@
 // Stages 1 to 3: the path of a step over units of parameters, of which each rank has a shard.
 //
 //   UnitMemory              the units, with the memory of weights, masters and optimizer state
-//   Passes, RunningBlocks   when units are gathered, and when they are released
+//   ParameterGathers, RunningBlocks
+//                           when units are gathered, and when they are released
 //   Gradients, ReplicaSums  gradients on their way to the shards
 //   ShardUpdates            the optimizer
 //   ShardedChanges          changes of the module between two steps
 //   ShardedState            saving and loading
 //
-//   run()        Passes::enter -> the block's forward -> reshard
+//   run()        ParameterGathers::enter -> the block's forward -> reshard
 //                (gathered stage 3 alone)
-//   backward()   hook of the block's outputs: Passes::enter
+//   backward()   hook of the block's outputs: ParameterGathers::enter
 //                hook of each parameter: Gradients::ready
 //                a unit is released when all of its parameters have had their gradients, or the
 //                block's inputs theirs
@@ -27,7 +28,7 @@
 #include "weft/engine/internal/buffer_broadcast.h"
 #include "weft/engine/internal/engine.h"
 #include "weft/engine/internal/gradients.h"
-#include "weft/engine/internal/passes.h"
+#include "weft/engine/internal/parameter_gathers.h"
 #include "weft/engine/internal/replica_sums.h"
 #include "weft/engine/internal/running_blocks.h"
 #include "weft/engine/internal/shard_updates.h"
@@ -107,9 +108,9 @@ class ShardedModel final : public Engine {
   std::unique_ptr<internal::UnitMemory> memory_;
   std::optional<internal::ReplicaSums> replica_sums_;
   internal::BufferBroadcast buffers_;
-  std::unique_ptr<internal::Passes> passes_;  // null if no unit is gathered
+  std::unique_ptr<internal::ParameterGathers> gathers_;  // null if no unit is gathered
   std::unique_ptr<internal::Gradients> gradients_;
-  std::optional<internal::RunningBlocks> running_;  // with passes_
+  std::optional<internal::RunningBlocks> running_;  // with gathers_
   std::optional<internal::ShardUpdates> shard_updates_;
   std::optional<internal::ShardedChanges> changes_;
   std::optional<internal::ShardedState> state_;

@@ -42,11 +42,11 @@
 
 namespace weft::engine {
 
-using Direction = internal::Passes::Direction;
+using Direction = internal::ParameterGathers::Direction;
 
 Tensors ShardedModel::run(std::size_t block, const Tensors& given) {
   return guarded([&] {
-    if (!passes_) return Engine::run(block, given);
+    if (!gathers_) return Engine::run(block, given);
     const bool learns = at::GradMode::is_enabled();
     const auto run = std::make_shared<internal::Run>();
     run->block = static_cast<int>(block);
@@ -54,9 +54,9 @@ Tensors ShardedModel::run(std::size_t block, const Tensors& given) {
       forward_pending_ = true;
       hook_inputs(run, given);
     }
-    passes_->enter(run->block, Direction::kForward);
+    gathers_->enter(run->block, Direction::kForward);
     Tensors outputs = Engine::run(block, given);
-    for (const int unit : passes_->units_of(run->block)) passes_->release(unit);
+    for (const int unit : gathers_->units_of(run->block)) gathers_->release(unit);
     if (learns) hook_outputs(run, outputs);
     return outputs;
   });
@@ -124,7 +124,7 @@ void ShardedModel::end_backward() {
     in_backward_ = false;
     // Units first, since the rest of the pass needs their memory.
     if (running_) running_->close_all();
-    if (passes_) passes_->finish(Direction::kBackward);
+    if (gathers_) gathers_->finish(Direction::kBackward);
     forward_pending_ = false;
     if (travels()) {
       send_all();
@@ -151,9 +151,9 @@ void ShardedModel::send_gradients() {
 }
 
 void ShardedModel::empty_passes(bool forward) {
-  if (passes_) {
-    if (forward) passes_->finish(Direction::kForward, true);
-    passes_->finish(Direction::kBackward, true);
+  if (gathers_) {
+    if (forward) gathers_->finish(Direction::kForward, true);
+    gathers_->finish(Direction::kBackward, true);
   }
   forward_pending_ = false;
 }
@@ -171,15 +171,15 @@ void ShardedModel::skip_batch() {
 }
 
 void ShardedModel::unshard() {
-  if (running_) guarded([&] { running_->keep_all(static_cast<int>(blocks_.size())); });
+  if (running_) guarded([&] { running_->unshard_all(static_cast<int>(blocks_.size())); });
 }
 
 void ShardedModel::reshard() {
-  if (running_) guarded([&] { running_->release_kept(); });
+  if (running_) guarded([&] { running_->reshard_all(); });
 }
 
 void ShardedModel::end_pass() {
-  if (passes_) guarded([&] { passes_->finish(Direction::kForward); });
+  if (gathers_) guarded([&] { gathers_->finish(Direction::kForward); });
 }
 
 // All gradients have reached their shards.
@@ -218,14 +218,14 @@ void ShardedModel::step(double scale) {
       scale *= optim::clip_factor(norm, most);
     }
     gradients_->scale(scale);
-    if (passes_) passes_->drain();
+    if (gathers_) gathers_->drain();
     if (shared_) group_.barrier();
     shard_updates_->update(gradients_->shards(), gradients_->report().used());
     memory_->publish(/*frozen=*/false);
     sync_buffers();
     watch().rebase();
     note_held();
-    replica_sums_->keep();
+    replica_sums_->commit();
     ++steps_;
     left_ = false;
     stepped_ = true;

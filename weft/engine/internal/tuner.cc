@@ -17,7 +17,7 @@ constexpr int kTunerSteps = 4;
 constexpr std::size_t kMebi = std::size_t{1} << 20;
 constexpr std::size_t kSizes[] = {64 * kMebi, 32 * kMebi, 25 * kMebi, 16 * kMebi,
                                   8 * kMebi,  4 * kMebi,  2 * kMebi,  1 * kMebi};
-// A plan with smaller buckets must reduce exposed time by at least this factor; smaller gains are
+// Smaller buckets must reduce exposed time by at least this factor; smaller gains are
 // noise.
 constexpr double kWorthwhile = 0.97;
 
@@ -100,12 +100,12 @@ StepTimes Tuner::agreed() const {
   return times;
 }
 
-Plan plan_buckets(const std::vector<std::int64_t>& sizes, const std::vector<int>& order,
-                  const Fill& fill) {
+BucketAssignment fill_buckets(const std::vector<std::int64_t>& sizes, const std::vector<int>& order,
+                              const Fill& fill) {
   const auto elements = [](std::size_t bytes) {
     return static_cast<std::int64_t>(bytes / sizeof(float));
   };
-  return make_plan(
+  return assign_buckets(
       sizes, order,
       {.bucket_elements = elements(fill.bucket), .first_bucket_elements = elements(fill.first)});
 }
@@ -114,9 +114,9 @@ Tuned tune(const std::vector<std::int64_t>& sizes, const std::vector<int>& order
            const StepTimes& times, const LinkCost& link, const TuneOptions& options) {
   const bool forward = !times.needed.empty();
   const auto try_fill = [&](const Fill& fill) {
-    Tuned tuned{fill, plan_buckets(sizes, order, fill), {}, ""};
-    tuned.launches =
-        plan_launches(cargo_of(tuned.plan.buckets, sizes, times, link), times.backward, forward);
+    Tuned tuned{fill, fill_buckets(sizes, order, fill), {}, ""};
+    tuned.launches = order_launches(timed_buckets(tuned.assignment.buckets, sizes, times, link),
+                                    times.backward, forward);
     return tuned;
   };
   const Tuned plain = try_fill(options.fill);
@@ -127,10 +127,10 @@ Tuned tune(const std::vector<std::int64_t>& sizes, const std::vector<int>& order
     if (other.launches.exposed < kWorthwhile * best.launches.exposed) best = std::move(other);
   }
   double transfer = 0;
-  for (const auto& cargo : cargo_of(best.plan.buckets, sizes, times, link))
-    transfer += cargo.transfer;
-  best.why = counted(best.plan.buckets.size(), "bucket") + " of up to " + mib(best.fill) + ", " +
-             ms(transfer) + " on the link (" + ms(link.latency) + " each and " +
+  for (const auto& timed : timed_buckets(best.assignment.buckets, sizes, times, link))
+    transfer += timed.transfer;
+  best.why = counted(best.assignment.buckets.size(), "bucket") + " of up to " + mib(best.fill) +
+             ", " + ms(transfer) + " on the link (" + ms(link.latency) + " each and " +
              ms(link.element * 1e6 / sizeof(float)) + " a MB)" +
              (forward ? ", front layers first" : "") + ": " + ms(best.launches.exposed) +
              " should be exposed";

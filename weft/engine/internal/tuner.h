@@ -1,5 +1,5 @@
 // Times some steps, measures the link, and plans the buckets and their order from both
-// (wire_plan.h). Times are those of the slowest rank, so that all ranks make the same plan.
+// (launch_order.h). Times are those of the slowest rank, so that all ranks assign the same buckets.
 #pragma once
 
 #include <chrono>
@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "weft/comm/group.h"
-#include "weft/engine/internal/plan.h"
-#include "weft/engine/internal/wire_plan.h"
+#include "weft/engine/internal/bucket_assignment.h"
+#include "weft/engine/internal/launch_order.h"
 
 namespace weft::engine::internal {
 
@@ -52,7 +52,7 @@ struct Fill {
 };
 struct Tuned {
   Fill fill;
-  Plan plan;
+  BucketAssignment assignment;
   Launches launches;
   std::string why;  // one line
 };
@@ -65,7 +65,7 @@ struct TuneOptions {
 Tuned tune(const std::vector<std::int64_t>& sizes, const std::vector<int>& order,
            const StepTimes& times, const LinkCost& link, const TuneOptions& options);
 
-Plan plan_buckets(const std::vector<std::int64_t>& sizes, const std::vector<int>& order,
-                  const Fill& fill);
+BucketAssignment fill_buckets(const std::vector<std::int64_t>& sizes, const std::vector<int>& order,
+                              const Fill& fill);
 
 }  // namespace weft::engine::internal

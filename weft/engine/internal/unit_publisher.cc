@@ -4,10 +4,11 @@
 
 namespace weft::engine::internal {
 
-UnitPublisher::UnitPublisher(Ledger& ledger, const TransportContext& context, const Plan& plan)
+UnitPublisher::UnitPublisher(Ledger& ledger, const TransportContext& context,
+                             const BucketAssignment& plan)
     : ledger_(ledger),
       context_(context),
-      plan_(plan),
+      assignment_(plan),
       gradients_(ledger, context.params, context.check),
       buffers_(ledger, last_unit(), context.buffers),
       ready_(context.params.size(), false) {}
@@ -15,7 +16,7 @@ UnitPublisher::UnitPublisher(Ledger& ledger, const TransportContext& context, co
 void UnitPublisher::begin() {
   order_.clear();
   unready_.clear();
-  for (const std::vector<int>& unit : plan_.buckets)
+  for (const std::vector<int>& unit : assignment_.buckets)
     unready_.push_back(static_cast<int>(unit.size()));
 }
 
@@ -23,16 +24,16 @@ bool UnitPublisher::ready(int param) {
   ready_[index(param)] = true;
   order_.push_back(param);
   gradients_.show(param);
-  const int unit = plan_.bucket_of[index(param)];
+  const int unit = assignment_.bucket_of[index(param)];
   if (--unready_[index(unit)] > 0) return false;
   ledger_.publish(unit);
   return true;
 }
 
 void UnitPublisher::publish_rest() {
-  for (int unit = 0; unit < static_cast<int>(plan_.buckets.size()); ++unit) {
+  for (int unit = 0; unit < static_cast<int>(assignment_.buckets.size()); ++unit) {
     if (unready_[index(unit)] == 0) continue;
-    for (int param : plan_.buckets[index(unit)]) {
+    for (int param : assignment_.buckets[index(unit)]) {
       if (!ready_[index(param)]) show_unready(param);
     }
     unready_[index(unit)] = 0;

@@ -16,7 +16,7 @@ class UnitPublisher {
   // All outlive it. `plan` may change between two steps. The ledger has a unit more than the plan,
   // with the number of parameters as its index, and entries for the buffers after those of the
   // parameters.
-  UnitPublisher(Ledger& ledger, const TransportContext& context, const Plan& plan);
+  UnitPublisher(Ledger& ledger, const TransportContext& context, const BucketAssignment& plan);
 
   // Begins a step.
   void begin();
@@ -43,7 +43,7 @@ class UnitPublisher {
 
   Ledger& ledger_;
   const TransportContext& context_;
-  const Plan& plan_;
+  const BucketAssignment& assignment_;
   ShownGradients gradients_;
   ShownBuffers buffers_;
   std::vector<bool> ready_;

@@ -1,19 +1,19 @@
 // One thread repeats: take the launcher's report, keep the lease, publish the report, read all
-// reports and the plan, offer the next plan, tell the launcher what it says. Each call of the store
-// has a short deadline, so the launcher's reports never wait long.
+// reports and the membership, offer the next one, tell the launcher what it says. Each call of the
+// store has a short deadline, so the launcher's reports never wait long.
 //
 // The store may be silent for this node alone, or for all. Three rules keep both safe:
 //
 //   lease         The report is bound to it. When it ends, the other agents miss the report, and
 //                 give up the ranks of the node.
-//   fence()       An agent whose lease has ended reads the plan. If the plan still has the ranks
-//                 of the node, nobody has acted, and they go on. Else they must end.
-//   plans_from_   After a silence as long as a lease, all leases may have ended. Until nodes have
-//                 had time to report again, a missing report means nothing: no plan is offered.
+//   fence()       An agent whose lease has ended reads the membership. If it still has the
+//                 ranks of the node, nobody has acted, and they go on. Else they must end.
+//   changes_from_ After a silence as long as a lease, all leases may have ended. Until nodes have
+//                 had time to report again, a missing report means nothing, and none is offered.
 //
-// The plan changes only by compare-and-set on the revision that was read, and only by an agent
-// whose own report is in the same listing. An agent that is second reads again (seen_ = 0), and
-// computes anew.
+// The membership changes only by compare-and-set on the revision that was read, and only by an
+// agent whose own report is in the same listing. An agent that is second reads again (seen_ = 0),
+// and computes anew.
 #include "weft/launch/internal/agent.h"
 
 #include <algorithm>
@@ -78,15 +78,15 @@ class Agent {
  private:
   Deadline soon() const { return Deadline::in(kCallLimit); }
   std::string key_of(int node) const { return prefix_ + "report/" + std::to_string(node); }
-  std::string plan_key() const { return prefix_ + "plan"; }
+  std::string membership_key() const { return prefix_ + "plan"; }
 
   void join() {
     if (!report_) return;
-    // No number is used twice: a node that comes back is another one for the plan.
+    // No number is used twice: a node that comes back is another one for the membership.
     const int node = static_cast<int>(store_.add(prefix_ + "count", 1, soon())) - 1;
     lease_ = store_.grant(kNodeLease, soon());
     renewed_ = Clock::now();
-    plans_from_ = renewed_ + kToReport;  // the others may have been without the store until now
+    changes_from_ = renewed_ + kToReport;  // the others may have been without the store until now
     node_ = node;
     published_.reset();
     tell(NodeJoined{node_, lease_});
@@ -126,16 +126,16 @@ class Agent {
     tell(NodeJoined{node_, lease_});
   }
 
-  // True if the plan has the ranks that the launcher was told to run.
+  // True if the membership has the ranks that the launcher was told to run.
   bool keeps_its_ranks() const {
-    if (!told_ || plan_.attempt != told_->plan.attempt) return false;
-    const auto& mine = told_->plan.ranks;
+    if (!told_ || membership_.attempt != told_->membership.attempt) return false;
+    const auto& mine = told_->membership.ranks;
     return std::all_of(mine.begin(), mine.end(), [&](const auto& one) {
       const auto has = [&](const std::map<int, Placement>& places) {
         const auto found = places.find(one.first);
         return found != places.end() && found->second.incarnation == one.second.incarnation;
       };
-      return has(plan_.ranks) || has(plan_.successors);
+      return has(membership_.ranks) || has(membership_.successors);
     });
   }
 
@@ -145,7 +145,7 @@ class Agent {
     if (options_.is_etcd) return;
     const store::StoreStatus status = store_.status(soon());
     const auto stay = std::ranges::count_if(nodes_, [&](const NodeReport& other) {
-      return other.node == node_ || !plan_.leaving.contains(other.node);
+      return other.node == node_ || !membership_.leaving.contains(other.node);
     });
     if (std::ssize(status.voters) > stay) report.leave = {};
     report.holds_store = !status.decides_without(status.node);
@@ -167,7 +167,7 @@ class Agent {
     }
   }
 
-  // Waits for a change, computes the next plan and does what it says.
+  // Waits for a change, computes the next membership and does what it says.
   void follow() {
     if (node_ < 0) {
       std::this_thread::sleep_for(kLook);
@@ -181,27 +181,29 @@ class Agent {
       read(*listing);
     }
     if (!is_here()) return;
-    if (comes_too_late(plan_, had_orders_))
+    if (comes_too_late(membership_, had_orders_))
       return give_up(
           exit_code(Errc::kUnavailable),
           "the job " + options_.job + " has ended already; use another --rdzv-id for another job");
-    JobPlan next = plan_;
-    if (plan_revision_ == 0) next.policy = to_text(options_.policy);
+    Membership next = membership_;
+    if (membership_revision_ == 0) next.policy = to_text(options_.policy);
     if (next.policy != to_text(options_.policy))
       return give_up(exit_code(Errc::kBadConfig),
                      "the flags of this node are not those of the job: " +
                          to_text(options_.policy) + " here, " + next.policy + " there");
-    if (!plan_.formed) plans_from_ = {};  // all nodes of the plan report since before it
-    if (Clock::now() >= plans_from_)
-      next = next_plan(next, nodes_, options_.policy, last_call_is_over());
-    if (!(next == plan_) || plan_revision_ == 0) {
-      const auto swap = store_.compare_and_set({plan_key(), to_text(next)}, plan_revision_, soon());
+    if (!membership_.formed)
+      changes_from_ = {};  // all nodes of the membership report since before it
+    if (Clock::now() >= changes_from_)
+      next = next_membership(next, nodes_, options_.policy, last_call_is_over());
+    if (!(next == membership_) || membership_revision_ == 0) {
+      const auto swap =
+          store_.compare_and_set({membership_key(), to_text(next)}, membership_revision_, soon());
       if (!swap.done) {
         seen_ = 0;  // read again
         return;
       }
-      plan_ = next;
-      plan_revision_ = swap.value->revision;
+      membership_ = next;
+      membership_revision_ = swap.value->revision;
     }
     tell_lost();
     tell_gone();
@@ -212,17 +214,17 @@ class Agent {
   void read(const store::Listing& listing) {
     const std::string reports = prefix_ + "report/";
     nodes_.clear();
-    plan_ = {};
-    plan_revision_ = 0;
+    membership_ = {};
+    membership_revision_ = 0;
     for (const store::Item& item : listing.items) {
       if (item.key.starts_with(reports)) nodes_.push_back(node_report_of(item.value.bytes));
-      if (item.key != plan_key()) continue;
-      plan_ = job_plan_of(item.value.bytes);
-      plan_revision_ = item.value.revision;
+      if (item.key != membership_key()) continue;
+      membership_ = membership_of(item.value.bytes);
+      membership_revision_ = item.value.revision;
     }
   }
 
-  // A plan that is made without this node's report would take it for lost.
+  // A membership that is made without this node's report would take it for lost.
   bool is_here() const {
     return std::any_of(nodes_.begin(), nodes_.end(),
                        [&](const NodeReport& report) { return report.node == node_; });
@@ -239,25 +241,25 @@ class Agent {
 
   // Ranks of this node may wait for ranks whose node is silent.
   void tell_lost() {
-    const std::set<int> lost = lost_with_nodes(followed_, plan_, nodes_);
+    const std::set<int> lost = lost_with_nodes(followed_, membership_, nodes_);
     if (!lost.empty()) tell(rank_link::RanksLost{{{lost.begin(), lost.end()}}});
-    followed_ = plan_;
+    followed_ = membership_;
   }
 
   // Writes which ranks will not come, and which are coming, for ranks that form their group again
-  // (comm/init.h). Every agent does it, since one of them may die in between. The plan is read
-  // after the key, so an older plan never replaces a newer one.
+  // (comm/init.h). Every agent does it, since one of them may die in between. The membership is
+  // read after the key, so an older membership never replaces a newer one.
   void tell_gone() {
     std::string text;
-    for (const int rank : plan_.gone) text += std::to_string(rank) + " ";
-    for (const auto& [rank, place] : plan_.ranks)
+    for (const int rank : membership_.gone) text += std::to_string(rank) + " ";
+    for (const auto& [rank, place] : membership_.ranks)
       if (!place.first && !place.member) text += "*" + std::to_string(rank) + " ";
-    const auto telling = std::pair(plan_.attempt, text);
+    const auto telling = std::pair(membership_.attempt, text);
     if (told_gone_ == telling) return;
-    const std::string key = comm::gone_ranks_key(options_.job, plan_.attempt);
+    const std::string key = comm::gone_ranks_key(options_.job, membership_.attempt);
     const auto there = store_.get(key, soon());
-    const auto listing = store_.list(plan_key(), soon());
-    if (listing.items.empty() || listing.items[0].value.revision != plan_revision_) {
+    const auto listing = store_.list(membership_key(), soon());
+    if (listing.items.empty() || listing.items[0].value.revision != membership_revision_) {
       seen_ = 0;
       return;
     }
@@ -270,7 +272,7 @@ class Agent {
   }
 
   void obey() {
-    NodeOrders orders = orders_for(node_, plan_, nodes_);
+    NodeOrders orders = orders_for(node_, membership_, nodes_);
     if (told_ == orders) return;
     // Orders take the place of those before, so they need not wait in the outbox.
     if (!outbox_.flush() || !rank_link::tell(link_, NewOrders{orders})) return;
@@ -279,7 +281,9 @@ class Agent {
   }
 
   void check_join_limit() {
-    if (plan_.formed || !plan_.end.empty() || Clock::now() - started_ < options_.join_limit) return;
+    if (membership_.formed || !membership_.end.empty() ||
+        Clock::now() - started_ < options_.join_limit)
+      return;
     give_up(
         exit_code(Errc::kTimeout),
         std::to_string(nodes_.size()) + " of at least " +
@@ -289,7 +293,7 @@ class Agent {
 
   void answered() {
     const auto before = std::exchange(heard_, Clock::now());
-    if (heard_ - before >= kNodeLease) plans_from_ = heard_ + kToReport;
+    if (heard_ - before >= kNodeLease) changes_from_ = heard_ + kToReport;
     if (alone_) tell(StoreBack{});
     alone_ = false;
   }
@@ -297,7 +301,7 @@ class Agent {
   void unanswered(const Error& error) {
     seen_ = 0;
     const auto silent = Clock::now() - heard_;
-    const auto limit = plan_.formed ? options_.alone_limit : options_.join_limit;
+    const auto limit = membership_.formed ? options_.alone_limit : options_.join_limit;
     if (silent >= kAloneAfter && !alone_) {
       alone_ = true;
       tell(StoreSilent{{error.message()}});
@@ -327,16 +331,16 @@ class Agent {
   store::LeaseId lease_;
   std::optional<NodeReport> report_, published_;
   std::vector<NodeReport> nodes_;
-  JobPlan plan_, followed_;
-  store::Revision plan_revision_ = 0;  // 0: there is no plan
-  store::Revision seen_ = 0;           // of the last listing; 0: read again
+  Membership membership_, followed_;
+  store::Revision membership_revision_ = 0;  // 0: there is no membership
+  store::Revision seen_ = 0;                 // of the last listing; 0: read again
   std::optional<NodeOrders> told_;
   // This node has taken part, also if it was fenced since.
   bool had_orders_ = options_.had_orders || options_.node >= 0;
   std::optional<std::pair<int, std::string>> told_gone_;
   const Clock::time_point started_ = Clock::now();
   Clock::time_point heard_ = started_, renewed_{};
-  Clock::time_point plans_from_ = started_ + kToReport;  // changes a plan not before
+  Clock::time_point changes_from_ = started_ + kToReport;  // changes a membership not before
   std::optional<Clock::time_point> enough_since_;
   bool alone_ = false, over_ = false;
 };

@@ -1,6 +1,6 @@
 // The agent of a node of a job on several nodes: a process beside the launcher. It keeps the node's
-// report in the job's store, computes the job's plan with the agents of the other nodes
-// (membership.h), and tells the launcher what the plan says for this node.
+// report in the job's store, computes the job's membership with the agents of the other nodes
+// (membership.h), and tells the launcher what the membership says for this node.
 //
 //   launcher ══ Link ══ agent ── store::Client ── weft_store ══ weft_store of other nodes
 //     ──► report TEXT     NodeReport, whenever it changes

@@ -23,7 +23,7 @@ struct NodeJoined {  // the node has this number and this lease in the store
 struct Fenced : rank_link::NoValue {  // the other nodes went on without this one
   static constexpr const char* kVerb = "fenced";
 };
-struct NewOrders {  // what the plan says for this node
+struct NewOrders {  // what the membership says for this node
   static constexpr const char* kVerb = "orders";
   NodeOrders orders;
   std::string text() const { return to_text(orders); }
@@ -32,7 +32,7 @@ struct NewOrders {  // what the plan says for this node
     return true;
   }
 };
-struct StoreSilent : rank_link::TextValue {  // the plan cannot be changed, for this reason
+struct StoreSilent : rank_link::TextValue {  // the membership cannot be changed, for this reason
   static constexpr const char* kVerb = "alone";
 };
 struct StoreBack : rank_link::NoValue {  // it can be changed again

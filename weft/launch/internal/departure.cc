@@ -25,12 +25,13 @@ std::string line_of(const Leave& leave) {
   if (!leave.trained) return leave.killed ? "the job did not end within " + grace : "";
   // The ranks may have saved and ended before this node learned of the request, and another node
   // may have killed its ranks earlier, so that those of this node ended by themselves.
-  const bool by_plan = leave.asked.by_plan;
-  const auto earlier = std::min<std::chrono::milliseconds>(kPlanDelay, leave.asked.grace / 5);
+  const bool by_membership = leave.asked.by_membership;
+  const auto earlier = std::min<std::chrono::milliseconds>(kMembershipDelay, leave.asked.grace / 5);
   const bool too_late =
-      leave.killed || (by_plan && leave.ended >= end_of_grace(leave.asked) - earlier);
-  const Time since = leave.asked.since - (by_plan && !too_late ? kPlanDelay : Time::duration{});
-  const bool heeded = leave.heeded || !leave.killed || by_plan;
+      leave.killed || (by_membership && leave.ended >= end_of_grace(leave.asked) - earlier);
+  const Time since =
+      leave.asked.since - (by_membership && !too_late ? kMembershipDelay : Time::duration{});
+  const bool heeded = leave.heeded || !leave.killed || by_membership;
   if (!leave.newest.empty() && leave.saved >= since && heeded) {
     const auto took = std::chrono::duration_cast<std::chrono::milliseconds>(
         std::max(leave.saved - leave.asked.since, Time::duration{}));

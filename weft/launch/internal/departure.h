@@ -10,14 +10,14 @@
 
 namespace weft::launch::internal {
 
-constexpr auto kPlanDelay = std::chrono::seconds(2);
+constexpr auto kMembershipDelay = std::chrono::seconds(2);
 
 struct Departure {
   std::string why;  // "SIGTERM", "weft stop"
   Time since{};
   std::chrono::milliseconds grace{};
-  bool requeues = false;  // with --requeue, the batch system shall start the job again
-  bool by_plan = false;   // learned from the job's plan: `since` is up to kPlanDelay late
+  bool requeues = false;       // with --requeue, the batch system shall start the job again
+  bool by_membership = false;  // of the membership: `since` is up to kMembershipDelay late
   // A rank stops by its own should_stop: nobody waits for the end of the job.
   bool by_program = false;
 };

@@ -8,7 +8,7 @@
 //   SIGUSR1, notice           get SIGTERM, or train on           leave, if others can go on
 //   a signal to a rank        tell each other                    stop
 //   should_stop of a rank     tell each other                    -
-//   the plan (heed())         end by the grace period of the plan
+//   membership (heed())       end by its grace period
 //
 // With each source but should_stop, note_departure() sets Situation::grace_end, at which decide()
 // kills the ranks.
@@ -122,7 +122,7 @@ void Departures::heed(const StopRequest& stop) {
   node_.situation.asked = true;
   if (departure_ && !departure_->by_program) return;
   note_departure(stop.why, false, std::chrono::milliseconds(stop.grace_ms));
-  departure_->by_plan = true;
+  departure_->by_membership = true;
 }
 
 int Departures::stop_code() const { return 128 + (stop_signal_ != 0 ? stop_signal_ : SIGTERM); }

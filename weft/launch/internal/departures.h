@@ -43,8 +43,8 @@ class Departures {
   std::string why() const { return departure_ ? departure_->why : ""; }
   // True if this node alone was asked to go. The job continues without it, if it can.
   bool is_leaving() const { return leaving_; }
-  // Of jobs on nodes that meet: what this launcher was asked goes into the node's report; the plan
-  // says that the job ends because a launcher was asked to.
+  // Of jobs on nodes that meet: what this launcher was asked goes into the node's report; the
+  // membership says that the job ends because a launcher was asked to.
   void report_to(NodeReport& report, int node) const;
   void heed(const StopRequest& stop);
 

@@ -1,4 +1,5 @@
-// Makes the processes of this node what the plan says. All of it runs in the launcher's thread.
+// Makes the processes of this node what the membership says. All of it runs in the launcher's
+// thread.
 //
 //   orders  ──> drop_ranks(), run_servers(), start_placed() ──> processes of this node
 //   report  <── make_report() <──────────────────────────────── their states
@@ -6,15 +7,15 @@
 // Orders and report are whole states, not changes. So nothing is lost if the agent is started
 // again: it sends the whole orders again, and gets the whole report again.
 //
-// A slot (a local rank) has at most one process. Its incarnation names the placement of the plan
-// that the process was started for, and no two placements share one:
+// A slot (a local rank) has at most one process. Its incarnation names the placement of the
+// membership that the process was started for, and no two placements share one:
 //
 //   the orders do not have the slot's incarnation    the process is killed
 //   no slot has an incarnation of the orders         a process is started, after its back-off
 //   both have it                                     the report says how the rank is
 //
-// A slot keeps its incarnation after its process has ended. So an end is reported until the plan
-// has answered it, and no placement is started twice.
+// A slot keeps its incarnation after its process has ended. So an end is reported until the
+// membership has answered it, and no placement is started twice.
 #include "weft/launch/internal/follower.h"
 
 #include <sys/utsname.h>
@@ -50,16 +51,16 @@ std::int64_t milliseconds_since_1970() {
 
 Follower::Follower(Node& node, Starter& starter, Departures& departures, Servers& servers)
     : node_(node), starter_(starter), departures_(departures), servers_(servers) {
-  const Job::ByPlan& plan = *node_.job.plan;
+  const Job::ByMembership& membership = *node_.job.membership;
   node_.note_out_of_memory();
   node_.store = std::make_unique<StoreProcess>(guarding());
   JobStoreProcess::Options store;
   store.job = node_.job.run_id;
   store.secret_fd = starter_.secret();
-  store.nodes = plan.min_nodes;
-  store.rendezvous = plan.rendezvous;
-  if (plan.rendezvous.empty()) {
-    MeetingPoint point = find_meeting_point(plan.endpoint_host, plan.endpoint_port);
+  store.nodes = membership.min_nodes;
+  store.rendezvous = membership.rendezvous;
+  if (membership.rendezvous.empty()) {
+    MeetingPoint point = find_meeting_point(membership.endpoint_host, membership.endpoint_port);
     store.node = static_cast<int>(point.number);
     store.listener = std::move(point.listener);
     store.address = point.address;
@@ -70,21 +71,21 @@ Follower::Follower(Node& node, Starter& starter, Departures& departures, Servers
   AgentOptions agent;
   agent.socket = store_->socket();
   agent.job = node_.job.run_id;
-  agent.policy = {.min_nodes = plan.min_nodes,
+  agent.policy = {.min_nodes = membership.min_nodes,
                   .max_nodes = node_.job.nodes,
                   .min_ranks = node_.job.min_ranks,
                   .max_ranks = node_.job.nodes * node_.job.local_world,
                   .max_replacements = node_.job.max_replacements,
                   .servers = node_.job.servers,
                   .server_backup = node_.job.server_backup};
-  agent.join_limit = plan.join_limit;
-  agent.last_call = plan.last_call;
-  agent.alone_limit = plan.alone_limit;
-  agent.is_etcd = !plan.rendezvous.empty();
+  agent.join_limit = membership.join_limit;
+  agent.last_call = membership.last_call;
+  agent.alone_limit = membership.alone_limit;
+  agent.is_etcd = !membership.rendezvous.empty();
   agent_.emplace(agent);
   report_.host = host_name();
   report_.slots = node_.job.local_world;
-  node_.situation.plan.emplace();
+  node_.situation.membership.emplace();
   follow();
 }
 
@@ -116,17 +117,17 @@ void Follower::renew_guard() {
 }
 
 std::optional<int> Follower::end() const {
-  const JobPlan& plan = orders_.plan;
+  const Membership& membership = orders_.membership;
   for (std::size_t i = 0; i < node_.ranks.size(); ++i) {
     const auto& end = node_.situation.ranks[i];
     if (!end || end->status.ok() || end->told || end->done_without) continue;
     const std::string text = description_of(*end, false);
-    if (plan.end.find(text) == std::string::npos)
+    if (membership.end.find(text) == std::string::npos)
       node_.note("rank " + std::to_string(node_.job.rank(static_cast<int>(i))) + " ended: " + text);
   }
-  if (plan.end.empty()) return std::nullopt;
-  node_.note(plan.end);
-  return plan.end_code;
+  if (membership.end.empty()) return std::nullopt;
+  node_.note(membership.end);
+  return membership.end_code;
 }
 
 void Follower::watch(std::vector<pollfd>& watched) const {
@@ -154,11 +155,11 @@ void Follower::follow() {
   follow_at_ = next;
 }
 
-// Runs the parameter servers that the plan places on this node.
+// Runs the parameter servers that the membership places on this node.
 void Follower::run_servers() {
   std::set<int> wanted;
-  for (const auto& [server, node] : orders_.plan.servers) wanted.insert(server);
-  node_.situation.plan->serves = !wanted.empty();
+  for (const auto& [server, node] : orders_.membership.servers) wanted.insert(server);
+  node_.situation.membership->serves = !wanted.empty();
   servers_.run(wanted, Deadline::Clock::now());
 }
 
@@ -181,73 +182,74 @@ void Follower::on_agent(const AgentMessage& message) {
 }
 
 void Follower::drop_placements() {
-  orders_.plan.ranks.clear();
-  orders_.plan.servers.clear();
+  orders_.membership.ranks.clear();
+  orders_.membership.servers.clear();
 }
 
 // The store does not answer any more, and does not say when the other nodes have ended.
 void Follower::end_alone(const Over& over) {
-  if (orders_.is_over()) return orders_.plan.servers.clear();
+  if (orders_.is_over()) return orders_.membership.servers.clear();
   drop_placements();
-  orders_.plan.end = over.why;
-  orders_.plan.end_code = over.code;
-  node_.situation.plan = Situation::Followed{.over = Deadline::Clock::now(), .stopped = true};
+  orders_.membership.end = over.why;
+  orders_.membership.end_code = over.code;
+  node_.situation.membership = Situation::Followed{.over = Deadline::Clock::now(), .stopped = true};
   left_alone_ = true;
 }
 
 void Follower::take(NodeOrders orders) {
   if (left_alone_) return;
-  for (const auto& [number, text] : orders.plan.notes) {
+  for (const auto& [number, text] : orders.membership.notes) {
     // A node that comes late has not seen the beginning.
     if (number > last_note_ && orders_.node >= 0) node_.note(text);
     last_note_ = std::max(last_note_, number);
   }
   orders_ = std::move(orders);
-  const JobPlan& plan = orders_.plan;
+  const Membership& membership = orders_.membership;
   // Spares and servers belong to an attempt: their environment has its number.
-  if (plan.attempt != node_.situation.restarts) {
-    node_.resume_run = plan.run;
-    node_.situation.restarts = plan.attempt;
+  if (membership.attempt != node_.situation.restarts) {
+    node_.resume_run = membership.run;
+    node_.situation.restarts = membership.attempt;
     starter_.spares().clear();
     servers_.end();
     node_.situation.servers_lost.reset();
   }
-  node_.situation.plan->away = plan.leaving.contains(orders_.node);
-  node_.situation.replacements = plan.replacements;
+  node_.situation.membership->away = membership.leaving.contains(orders_.node);
+  node_.situation.replacements = membership.replacements;
   node_.job.node_rank = orders_.node;
-  if (orders_.is_over()) take_end(plan);
-  note_run(plan);
-  if (plan.announcement.number <= announced_ || plan.announcement.ranks == 0) return;
-  announced_ = plan.announcement.number;
-  node_.announce(plan.announcement.ranks, plan.announcement.newcomers);
+  if (orders_.is_over()) take_end(membership);
+  note_run(membership);
+  if (membership.announcement.number <= announced_ || membership.announcement.ranks == 0) return;
+  announced_ = membership.announcement.number;
+  node_.announce(membership.announcement.ranks, membership.announcement.newcomers);
 }
 
-void Follower::take_end(const JobPlan& plan) {
-  Situation::Followed& followed = *node_.situation.plan;
+void Follower::take_end(const Membership& membership) {
+  Situation::Followed& followed = *node_.situation.membership;
   if (!followed.over) followed.over = Deadline::Clock::now();
-  if (plan.is_stopped()) departures_.heed(plan.stop);
-  followed.done = plan.done;
-  followed.stopped = plan.is_stopped();
+  if (membership.is_stopped()) departures_.heed(membership.stop);
+  followed.done = membership.done;
+  followed.stopped = membership.is_stopped();
   if (orders_.all_left && !followed.all_left) followed.all_left = Deadline::Clock::now();
   followed.all_know = orders_.all_know;
 }
 
-// Takes the run folder and the newest checkpoint from the plan. Rank 0 has told them to the
+// Takes the run folder and the newest checkpoint from the membership. Rank 0 has told them to the
 // launcher of its own node only.
-void Follower::note_run(const JobPlan& plan) {
-  if (plan.formed && node_.attempt_began == Time{}) node_.attempt_began = Deadline::Clock::now();
-  if (!plan.run.empty()) {
-    node_.run_folder = plan.run;
+void Follower::note_run(const Membership& membership) {
+  if (membership.formed && node_.attempt_began == Time{})
+    node_.attempt_began = Deadline::Clock::now();
+  if (!membership.run.empty()) {
+    node_.run_folder = membership.run;
     node_.situation.trained = true;
   }
-  const bool known = plan.saved.folder == departures_.newest_checkpoint() ||
-                     plan.saved.serial <= report_.saved.serial;
-  if (!known) departures_.on_checkpoint(plan.saved.folder);
+  const bool known = membership.saved.folder == departures_.newest_checkpoint() ||
+                     membership.saved.serial <= report_.saved.serial;
+  if (!known) departures_.on_checkpoint(membership.saved.folder);
 }
 
-// True if the plan wants the process that the place has, or had.
+// True if the membership wants the process that the place has, or had.
 bool Follower::is_placed(std::size_t at) const {
-  const auto& ranks = orders_.plan.ranks;
+  const auto& ranks = orders_.membership.ranks;
   const auto place = ranks.find(node_.job.rank(static_cast<int>(at)));
   return place != ranks.end() && place->second.incarnation == slots_[at].incarnation;
 }
@@ -269,7 +271,7 @@ void Follower::drop_ranks() {
 
 std::optional<Time> Follower::start_placed(Time at) {
   std::optional<Time> next;
-  const auto& placed = orders_.plan.ranks;
+  const auto& placed = orders_.membership.ranks;
   for (const auto& [rank, place] : placed) {
     const bool is_known = std::any_of(slots_.begin(), slots_.end(),
                                       [&, incarnation = place.incarnation](const Slot& slot) {
@@ -309,22 +311,22 @@ std::optional<std::size_t> Follower::free_slot() const {
 // False: the machine cannot start a process now.
 bool Follower::start_in(std::size_t slot, int rank, const Placement& place) {
   const int local = static_cast<int>(slot);
-  Job::ByPlan& plan = *node_.job.plan;
+  Job::ByMembership& membership = *node_.job.membership;
   // The environment of the process has its rank and the sizes of the job. So these are set first,
   // and set back if it does not start.
   const bool is_new = slot == node_.ranks.size();
-  if (is_new) plan.ranks.push_back(rank);
+  if (is_new) membership.ranks.push_back(rank);
   if (is_new) node_.positions.set_ranks(local + 1);
-  const int before = std::exchange(plan.ranks[slot], rank);
-  plan.here = std::max(static_cast<int>(orders_.plan.ranks.size()), local + 1);
-  plan.world = std::max({orders_.world, plan.here, rank + 1});
-  plan.nodes = orders_.nodes;
+  const int before = std::exchange(membership.ranks[slot], rank);
+  membership.here = std::max(static_cast<int>(orders_.membership.ranks.size()), local + 1);
+  membership.world = std::max({orders_.world, membership.here, rank + 1});
+  membership.nodes = orders_.nodes;
   if (!place.first && starter_.spares().has_ready())
     node_.note("a spare of this node becomes rank " + std::to_string(rank));
   auto started = starter_.try_to_start(local, !place.first);
   if (!started) {
-    plan.ranks[slot] = before;
-    if (is_new) plan.ranks.pop_back();
+    membership.ranks[slot] = before;
+    if (is_new) membership.ranks.pop_back();
     if (is_new) node_.positions.set_ranks(local);
     return false;
   }
@@ -347,8 +349,8 @@ void Follower::note_phase(int local, const rank_link::RankMessage& message) {
                        [&](const rank_link::Usable& usable) { report_.usable = usable.ranks; },
                        [&](const rank_link::CheckpointSaved& folder) {
                          // Rank 0 may have been on another node before, so the serial goes on from
-                         // that of the plan.
-                         const auto known = std::max(saved.serial, orders_.plan.saved.serial);
+                         // that of the membership.
+                         const auto known = std::max(saved.serial, orders_.membership.saved.serial);
                          saved = {known + 1, folder.value};
                        },
                        [](const auto&) {}},
@@ -390,14 +392,14 @@ std::optional<Time> Follower::make_report(Time at) {
   report.replicated = servers_.replicated();
   report.servers_lost = node_.situation.servers_lost.value_or("").substr(0, longest_reason(1));
   if (!orders_.is_over()) departures_.report_to(report_, orders_.node);
-  report.left = (orders_.is_over() || node_.situation.plan->away) && !running;
+  report.left = (orders_.is_over() || node_.situation.membership->away) && !running;
   report.knows_all_left = orders_.all_left;
   return next;
 }
 
 // Answers `weft scale` when the job has the wanted number of ranks.
 std::optional<std::string> Follower::answer(int ranks) {
-  const JobPlan& plan = orders_.plan;
+  const Membership& membership = orders_.membership;
   const int least = std::max(1, node_.policy.min_ranks),
             most = node_.job.nodes * node_.job.local_world;
   if (node_.policy.min_ranks == 0 && node_.policy.max_replacements == 0)
@@ -406,14 +408,14 @@ std::optional<std::string> Follower::answer(int ranks) {
   if (ranks < least || ranks > most)
     return counted(ranks, "rank") + ": this job may have " + std::to_string(least) + " to " +
            std::to_string(most);
-  if (!plan.usable.has(ranks)) return not_usable(ranks, plan.usable);
-  if (plan.run.empty() || orders_.is_over()) return "the job does not train yet, or it ends";
+  if (!membership.usable.has(ranks)) return not_usable(ranks, membership.usable);
+  if (membership.run.empty() || orders_.is_over()) return "the job does not train yet, or it ends";
   // The newest request of all nodes shall count, also if their clocks differ.
-  if (report_.wanted.ranks != ranks || report_.wanted.serial < plan.wanted.serial)
-    report_.wanted = {std::max(milliseconds_since_1970(), plan.wanted.serial + 1), ranks};
-  if (plan.wanted.serial < report_.wanted.serial) return std::nullopt;
+  if (report_.wanted.ranks != ranks || report_.wanted.serial < membership.wanted.serial)
+    report_.wanted = {std::max(milliseconds_since_1970(), membership.wanted.serial + 1), ranks};
+  if (membership.wanted.serial < report_.wanted.serial) return std::nullopt;
   if (orders_.members == ranks) return "ok";
-  return plan.never_joined < kMaxNeverJoined
+  return membership.never_joined < kMaxNeverJoined
              ? std::nullopt
              : std::optional<std::string>("the job keeps " + std::to_string(orders_.members) +
                                           " ranks: new ranks ended before they joined");

@@ -1,5 +1,5 @@
-// How the launcher of a node follows the job's plan on several nodes (membership.h): it runs the
-// ranks that the plan places on this node, and reports how they are.
+// How the launcher of a node follows the job's membership on several nodes (membership.h): it runs
+// the ranks that the membership places on this node, and reports how they are.
 //
 //   Follower ══ AgentProcess ── agent ── store ── agents of other nodes
 #pragma once
@@ -29,21 +29,21 @@ class Follower {
   void watch(std::vector<pollfd>& watched) const;
   // When follow() has to be called next, besides events.
   std::optional<Time> next() const { return follow_at_; }
-  // Does what the plan says now.
+  // Does what the membership says now.
   void follow();
   // The process that cleans up after a killed launcher has ended: starts another one.
   void renew_guard();
   // Adds what a rank has told to the node's report.
   void note_phase(int local, const rank_link::RankMessage& message);
 
-  const JobPlan& plan() const { return orders_.plan; }
+  const Membership& membership() const { return orders_.membership; }
   bool is_over() const { return orders_.is_over(); }
   // The other nodes can go on if this one leaves.
   bool others_can_go_on() const;
   // Answers a request for this number of ranks. nullopt: the answer follows when the job has them.
   std::optional<std::string> answer(int ranks);
   // After the last rank has ended: prints why the job ended, and returns the exit code. nullopt:
-  // the plan does not know.
+  // the membership does not know.
   std::optional<int> end() const;
 
  private:
@@ -59,8 +59,8 @@ class Follower {
   void drop_placements();
   void end_alone(const Over& over);
   void take(NodeOrders orders);
-  void take_end(const JobPlan& plan);
-  void note_run(const JobPlan& plan);
+  void take_end(const Membership& membership);
+  void note_run(const Membership& membership);
   bool is_placed(std::size_t at) const;
   void drop_ranks();
   std::optional<Time> start_placed(Time at);

@@ -21,7 +21,7 @@ void HangGuard::look() {
   // Ranks that wait until their output is read do not hang. The next look notices the pause.
   if (node_.out->holds_ranks() || node_.err->holds_ranks()) return;
   auto views = observe::views_of(node_.positions);
-  views.resize(std::min(views.size(), node_.ranks.size()));  // no rank of the plan runs here yet
+  views.resize(std::min(views.size(), node_.ranks.size()));  // no rank runs here yet
   for (std::size_t i = 0; i < views.size(); ++i) {
     views[i].rank = node_.job.rank(static_cast<int>(i));
     if (node_.situation.ranks[i]) {

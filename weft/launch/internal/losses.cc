@@ -15,17 +15,17 @@
 #include <algorithm>
 
 #include "weft/base/error.h"
-#include "weft/launch/internal/planning.h"
+#include "weft/launch/internal/membership_update.h"
 
 namespace weft::launch::internal {
-bool Planning::is_lost(int rank, const Placement& place) const {
+bool MembershipUpdate::is_lost(int rank, const Placement& place) const {
   if (is_unused(place.node)) return !leaves_later(rank, place);
   return node(place.node) == nullptr || is(rank, place, RankPhase::kLost) ||
          is(rank, place, RankPhase::kRefused);
 }
 
-std::string Planning::loss(int rank, const Placement& place) const {
-  if (plan_.leaving.contains(place.node))
+std::string MembershipUpdate::loss(int rank, const Placement& place) const {
+  if (membership_.leaving.contains(place.node))
     return rank_name(rank) + " leaves with node " + std::to_string(place.node);
   const std::string name = rank_name(rank) + " is lost";
   const RankReport* const said = report(rank, place);
@@ -34,42 +34,45 @@ std::string Planning::loss(int rank, const Placement& place) const {
   return name + (said != nullptr && !said->why.empty() ? ": " + said->why : "");
 }
 
-int Planning::code_of(int rank, const Placement& place) const {
+int MembershipUpdate::code_of(int rank, const Placement& place) const {
   const RankReport* const said = report(rank, place);
   return said != nullptr && said->code != 0 ? said->code : exit_code(Errc::kPeerLost);
 }
 
-void Planning::replace_lost() {
+void MembershipUpdate::replace_lost() {
   std::vector<int> lost;
-  for (const auto& [rank, place] : plan_.ranks) {
+  for (const auto& [rank, place] : membership_.ranks) {
     if (is_lost(rank, place)) lost.push_back(rank);
   }
   if (lost.empty()) return;
-  if (is_meeting() &&
-      std::any_of(lost.begin(), lost.end(), [&](int rank) { return plan_.ranks.at(rank).first; }))
+  if (is_meeting() && std::any_of(lost.begin(), lost.end(),
+                                  [&](int rank) { return membership_.ranks.at(rank).first; }))
     return start_again(lost);
-  const bool survives = std::any_of(plan_.ranks.begin(), plan_.ranks.end(), [&](const auto& entry) {
-    return entry.second.member && !is_lost(entry.first, entry.second);
-  });
+  const bool survives =
+      std::any_of(membership_.ranks.begin(), membership_.ranks.end(), [&](const auto& entry) {
+        return entry.second.member && !is_lost(entry.first, entry.second);
+      });
   if (!survives) {
-    const auto runs = [&](int rank) { return is(rank, plan_.ranks.at(rank), RankPhase::kMember); };
+    const auto runs = [&](int rank) {
+      return is(rank, membership_.ranks.at(rank), RankPhase::kMember);
+    };
     const auto holder = std::find_if(lost.begin(), lost.end(), runs);
     if (holder == lost.end()) return start_again(lost);
     // Ranks that still run on nodes to be left have the only state: the job ends with a checkpoint,
     // or the ranks stay.
-    const int number = plan_.ranks.at(*holder).node;
-    if (plan_.leaving.contains(number)) return stop(node(number)->leave, number);
+    const int number = membership_.ranks.at(*holder).node;
+    if (membership_.leaving.contains(number)) return stop(node(number)->leave, number);
     std::erase_if(lost, runs);
   }
   for (const int rank : lost) replace(rank);
 }
 
-void Planning::replace(int rank) {
-  const Placement was = plan_.ranks.at(rank);
-  if (const auto next = plan_.successors.find(rank); next != plan_.successors.end()) {
-    plan_.ranks[rank] = next->second;
-    plan_.ranks[rank].replaces = true;
-    plan_.successors.erase(next);
+void MembershipUpdate::replace(int rank) {
+  const Placement was = membership_.ranks.at(rank);
+  if (const auto next = membership_.successors.find(rank); next != membership_.successors.end()) {
+    membership_.ranks[rank] = next->second;
+    membership_.ranks[rank].replaces = true;
+    membership_.successors.erase(next);
     return;
   }
   const std::string text = loss(rank, was);
@@ -77,83 +80,87 @@ void Planning::replace(int rank) {
   const bool is_missed = was.member || was.replaces || was.first;
   const bool refused = is(rank, was, RankPhase::kRefused);
   // Newcomers that end before they join, one after the other, are a crash loop.
-  if (!was.member && !was.first && !plan_.leaving.contains(was.node)) ++plan_.never_joined;
-  plan_.ranks.erase(rank);
-  plan_.gone.insert(rank);
+  if (!was.member && !was.first && !membership_.leaving.contains(was.node))
+    ++membership_.never_joined;
+  membership_.ranks.erase(rank);
+  membership_.gone.insert(rank);
   // An additional rank that is lost is placed again when the job grows.
-  if (is_missed && !refused && plan_.replacements < policy_.max_replacements && put(rank, true)) {
-    ++plan_.replacements;
-    return note(text + "; a new process on node " + std::to_string(plan_.ranks.at(rank).node) +
-                " replaces it" + count_of_replacements());
+  if (is_missed && !refused && membership_.replacements < policy_.max_replacements &&
+      put(rank, true)) {
+    ++membership_.replacements;
+    return note(text + "; a new process on node " +
+                std::to_string(membership_.ranks.at(rank).node) + " replaces it" +
+                count_of_replacements());
   }
-  if (refused) plan_.never_joined = kMaxNeverJoined;
+  if (refused) membership_.never_joined = kMaxNeverJoined;
   if (is_missed) check_enough(text, code);
-  if (plan_.end.empty()) note(text + "; the others go on without it");
+  if (membership_.end.empty()) note(text + "; the others go on without it");
 }
 
-std::string Planning::count_of_replacements() const {
-  return launch::count_of_replacements(plan_.replacements, policy_.max_replacements);
+std::string MembershipUpdate::count_of_replacements() const {
+  return launch::count_of_replacements(membership_.replacements, policy_.max_replacements);
 }
 
-void Planning::check_enough(const std::string& text, int code) {
-  const auto left = std::count_if(plan_.ranks.begin(), plan_.ranks.end(), [](const auto& entry) {
-    return entry.second.member || entry.second.replaces;
-  });
-  const int usable = plan_.usable.most(static_cast<int>(left));
+void MembershipUpdate::check_enough(const std::string& text, int code) {
+  const auto left =
+      std::count_if(membership_.ranks.begin(), membership_.ranks.end(),
+                    [](const auto& entry) { return entry.second.member || entry.second.replaces; });
+  const int usable = membership_.usable.most(static_cast<int>(left));
   if (policy_.min_ranks > 0 && usable >= policy_.min_ranks) return;
   const std::string number = std::to_string(policy_.min_ranks);
   end(text + (policy_.min_ranks == 0 ? "; it cannot be replaced"
               : left >= policy_.min_ranks
-                  ? "; the program uses " + plan_.usable.describe() + ", so fewer than " + number +
-                        " of those left (--min-ranks)"
+                  ? "; the program uses " + membership_.usable.describe() + ", so fewer than " +
+                        number + " of those left (--min-ranks)"
                   : "; fewer than " + number + " ranks are left (--min-ranks)"),
       code);
 }
 
-void Planning::start_again(const std::vector<int>& lost) {
+void MembershipUpdate::start_again(const std::vector<int>& lost) {
   const int first = lost.front();
-  const Placement& place = plan_.ranks.at(first);
+  const Placement& place = membership_.ranks.at(first);
   const std::string text = loss(first, place);
   const bool meets = is_meeting();
   if (!may_start_again(lost)) return end(text, code_of(first, place));
-  JobPlan again = plan_;
+  Membership again = membership_;
   again.ranks.clear();
   again.gone.clear();
   again.successors.clear();
-  again.announcement = {plan_.announcement.number, 0, {}};
-  const int before = static_cast<int>(plan_.ranks.size());
-  // form() works on plan_. From here on, `again` has the plan before, which comes back if nodes are
-  // missing.
-  std::swap(plan_, again);
+  again.announcement = {membership_.announcement.number, 0, {}};
+  const int before = static_cast<int>(membership_.ranks.size());
+  // form() works on membership_. From here on, `again` has the membership before, which comes back
+  // if nodes are missing.
+  std::swap(membership_, again);
   form();
   const int least = policy_.min_ranks > 0 ? policy_.min_ranks : before;
-  if (static_cast<int>(plan_.ranks.size()) < least) {
-    plan_ = again;
+  if (static_cast<int>(membership_.ranks.size()) < least) {
+    membership_ = again;
     return end(text + "; too few nodes are left to start all ranks again",
                exit_code(Errc::kPeerLost));
   }
-  ++plan_.attempt;
-  ++plan_.replacements;
+  ++membership_.attempt;
+  ++membership_.replacements;
   note(text +
        (meets ? " before all ranks have met" : "; no rank is left that has the job's state") +
-       ": starting all ranks again" + (plan_.run.empty() ? "" : ", from the newest checkpoint") +
-       count_of_replacements());
+       ": starting all ranks again" +
+       (membership_.run.empty() ? "" : ", from the newest checkpoint") + count_of_replacements());
 }
 
-bool Planning::may_start_again(const std::vector<int>& lost) const {
-  if (plan_.replacements >= policy_.max_replacements || plan_.attempt >= kMaxRestores) return false;
+bool MembershipUpdate::may_start_again(const std::vector<int>& lost) const {
+  if (membership_.replacements >= policy_.max_replacements || membership_.attempt >= kMaxRestores)
+    return false;
   const bool meets = is_meeting(), had_members = count(&Placement::member) > 0;
   bool certain = false;
-  for (const auto& [rank, place] : plan_.ranks) {
+  for (const auto& [rank, place] : membership_.ranks) {
     if (had_members && !place.member) continue;
     certain = certain || node(place.node) != nullptr;
   }
   // A program that fails by itself before it trains would fail again.
   const bool would_fail_again = std::any_of(lost.begin(), lost.end(), [&](int rank) {
-    const RankReport* const said = report(rank, plan_.ranks.at(rank));
+    const RankReport* const said = report(rank, membership_.ranks.at(rank));
     // A code from 128 on is a signal, which says nothing about the program.
     return said != nullptr && said->phase >= RankPhase::kLost &&
-           (said->code < 128 || (plan_.run.empty() && !meets));
+           (said->code < 128 || (membership_.run.empty() && !meets));
   });
   return certain && !would_fail_again;
 }

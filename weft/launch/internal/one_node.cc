@@ -9,20 +9,20 @@
 namespace weft::launch::internal {
 namespace {
 
-// What next_plan() reads.
+// What next_membership() reads.
 struct OneNode {
   MembershipPolicy policy;
-  JobPlan plan;
+  Membership membership;
   std::vector<NodeReport> reports;  // the first one is of this node
-  std::vector<int> places;          // local rank of each rank of the plan on this node
+  std::vector<int> places;          // local rank of each rank of the membership on this node
 
-  JobPlan next() const { return next_plan(plan, reports, policy, true); }
+  Membership next() const { return next_membership(membership, reports, policy, true); }
   void add_rank(NodeReport& node, int rank, RankPhase phase, bool replaces) {
-    const int incarnation = ++plan.incarnations;
-    plan.ranks[rank] = {.node = node.node,
-                        .incarnation = incarnation,
-                        .member = phase >= RankPhase::kMember,
-                        .replaces = replaces};
+    const int incarnation = ++membership.incarnations;
+    membership.ranks[rank] = {.node = node.node,
+                              .incarnation = incarnation,
+                              .member = phase >= RankPhase::kMember,
+                              .replaces = replaces};
     node.ranks[rank] = {incarnation, phase};
   }
 };
@@ -33,15 +33,15 @@ RankPhase phase_of_running(int local, const Situation& situation) {
   return loads ? RankPhase::kStarting : RankPhase::kMember;
 }
 
-// A rank that leaves has no number in the plan, so that no new one takes its place meanwhile.
+// A rank that leaves has no number in the membership, so that no new one takes its place meanwhile.
 void add_ranks(const Situation& situation, OneNode& job) {
   for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
     const int local = static_cast<int>(i), rank = static_cast<int>(job.places.size());
     if (situation.leaving.contains(local)) continue;
     job.places.push_back(local);
     const auto& end = situation.ranks[i];
-    if (end && end->done_without) job.plan.gone.insert(rank);
-    if (situation.waiting.contains(local)) job.plan.announcement.newcomers.insert(rank);
+    if (end && end->done_without) job.membership.gone.insert(rank);
+    if (situation.waiting.contains(local)) job.membership.announcement.newcomers.insert(rank);
     const RankPhase phase = end ? phase_of(*end) : phase_of_running(local, situation);
     if (phase <= RankPhase::kRefused)
       job.add_rank(job.reports.front(), rank, phase, !end && situation.joining.contains(local));
@@ -61,20 +61,20 @@ OneNode one_node(const Situation& situation, const Policy& policy) {
   const bool may_start = situation.failed_starts < kMaxFailedStarts;
   OneNode job{
       .policy = {.min_ranks = policy.min_ranks, .max_replacements = policy.max_replacements},
-      .plan = {.formed = true,
-               .replacements = situation.replacements,
-               .never_joined = may_start ? situation.never_joined : kMaxNeverJoined,
-               .announcement = {.ranks = situation.announced}},
+      .membership = {.formed = true,
+                     .replacements = situation.replacements,
+                     .never_joined = may_start ? situation.never_joined : kMaxNeverJoined,
+                     .announcement = {.ranks = situation.announced}},
       .reports = {{.node = 0}}};
   add_ranks(situation, job);
   if (situation.other_nodes) add_other_nodes(job);
-  if (!situation.other_nodes) job.plan.usable = situation.usable;
+  if (!situation.other_nodes) job.membership.usable = situation.usable;
   job.reports.front().slots = std::max(policy.max_ranks, static_cast<int>(situation.ranks.size()));
   // Ranks that were added join before the number of ranks falls.
   const bool grows = !situation.growing.empty() || !situation.waiting.empty();
-  const int least = grows ? static_cast<int>(job.plan.ranks.size()) : 0;
+  const int least = grows ? static_cast<int>(job.membership.ranks.size()) : 0;
   job.policy.max_ranks = std::max(std::min(situation.wanted, policy.max_ranks), least);
-  job.plan.wanted = {situation.requested ? 1 : 0, job.policy.max_ranks};
+  job.membership.wanted = {situation.requested ? 1 : 0, job.policy.max_ranks};
   return job;
 }
 
@@ -93,7 +93,7 @@ std::optional<Decision> act_on_loss(const Situation& situation, const Policy& po
                   [](const auto& end) { return end && !end->status.ok() && !end->done_without; });
   if (!any_failed) return std::nullopt;
   OneNode job = one_node(situation, policy);
-  JobPlan next = job.next();
+  Membership next = job.next();
   for (const auto& [rank, said] : job.reports.front().ranks) {
     if (said.phase < RankPhase::kLost) continue;
     const int local = job.places[static_cast<std::size_t>(rank)];
@@ -114,9 +114,9 @@ std::optional<Decision> act_on_loss(const Situation& situation, const Policy& po
 
 Decision act_on_size(const Situation& situation, const Policy& policy, Time now) {
   const OneNode job = one_node(situation, policy);
-  const JobPlan next = job.next();
+  const Membership next = job.next();
   for (const auto& [rank, place] : next.ranks) {
-    if (job.plan.ranks.contains(rank)) continue;
+    if (job.membership.ranks.contains(rank)) continue;
     const bool is_new = rank >= std::ssize(job.places);
     // All places are taken as long as a rank that leaves still runs.
     if (is_new && std::ssize(situation.ranks) >= policy.max_ranks) return {};
@@ -124,13 +124,14 @@ Decision act_on_size(const Situation& situation, const Policy& policy, Time now)
     if (now < start) return {Act::kWait, start};
     const int local = is_new ? static_cast<int>(situation.ranks.size())
                              : job.places[static_cast<std::size_t>(rank)];
-    const bool counts = job.plan.gone.contains(rank) && next.replacements > job.plan.replacements;
+    const bool counts =
+        job.membership.gone.contains(rank) && next.replacements > job.membership.replacements;
     return {.act = Act::kGrow, .rank = local, .counts = counts};
   }
   // The ranks form their group again at each announcement. So it comes once, when all newcomers
   // have loaded. Ranks know how many they are.
   const Announcement& told = next.announcement;
-  const auto members = std::count_if(job.plan.ranks.begin(), job.plan.ranks.end(),
+  const auto members = std::count_if(job.membership.ranks.begin(), job.membership.ranks.end(),
                                      [](const auto& entry) { return entry.second.member; });
   if (told.number == 0 || told.ranks == members || !situation.growing.empty()) return {};
   return {Act::kAnnounce, {}, {}, -1, told.ranks};

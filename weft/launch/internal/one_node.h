@@ -1,9 +1,11 @@
-// The ranks of one node as a job's plan with one node. So next_plan() (membership.h) decides there,
-// too, which lost ranks are replaced, and how the number of ranks changes. Pure functions.
+// The ranks of one node as a job's membership with one node. So next_membership() (membership.h)
+// decides there, too, which lost ranks are replaced, and how the number of ranks changes. Pure
+// functions.
 //
-//   Situation ──> JobPlan, NodeReport ── next_plan() ──> JobPlan ──> its first change as a Decision
+//   Situation ──> Membership, NodeReport ── next_membership() ──> Membership
+//                                                             ──> its first change as a Decision
 //
-//   a rank in the Situation             in the plan
+//   a rank in the Situation             in the membership
 //   it runs                             a member
 //   joining                             a rank that replaces another one
 //   growing, waiting                    a rank that was added
@@ -11,7 +13,7 @@
 //   leaving, or ended otherwise         no rank
 //   of other_nodes                      a member on a second node
 //
-// A plan reads no clock. During the pause before the next start, the node has no free place.
+// A membership reads no clock. During the pause before the next start, the node has no free place.
 #pragma once
 
 #include <optional>

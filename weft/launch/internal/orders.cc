@@ -7,27 +7,28 @@
 
 namespace weft::launch::internal {
 
-NodeOrders orders_for(int node, const JobPlan& plan, const std::vector<NodeReport>& nodes) {
+NodeOrders orders_for(int node, const Membership& membership,
+                      const std::vector<NodeReport>& nodes) {
   NodeOrders orders;
   orders.node = node;
-  orders.plan = plan;
+  orders.membership = membership;
   std::set<int> used;
-  for (const auto& [rank, place] : plan.ranks) {
+  for (const auto& [rank, place] : membership.ranks) {
     used.insert(place.node);
     orders.world = std::max(orders.world, rank + 1);
     orders.members += place.member ? 1 : 0;
-    if (place.node != node) orders.plan.ranks.erase(rank);
+    if (place.node != node) orders.membership.ranks.erase(rank);
   }
-  for (const auto& [rank, place] : plan.successors) {
-    if (place.node == node) orders.plan.ranks[rank] = place;
+  for (const auto& [rank, place] : membership.successors) {
+    if (place.node == node) orders.membership.ranks[rank] = place;
   }
-  orders.plan.successors.clear();
-  std::erase_if(orders.plan.servers, [&](const auto& entry) { return entry.second != node; });
+  orders.membership.successors.clear();
+  std::erase_if(orders.membership.servers, [&](const auto& entry) { return entry.second != node; });
   orders.nodes = static_cast<int>(used.size());
-  // The plan may have to wait for the agent that puts the last checkpoint into it.
+  // The membership may have to wait for the agent that puts the last checkpoint into it.
   orders.all_left =
       orders.is_over() && std::all_of(nodes.begin(), nodes.end(), [&](const NodeReport& report) {
-        return report.left && report.saved.serial <= plan.saved.serial;
+        return report.left && report.saved.serial <= membership.saved.serial;
       });
   orders.all_know =
       orders.all_left &&
@@ -35,13 +36,14 @@ NodeOrders orders_for(int node, const JobPlan& plan, const std::vector<NodeRepor
   return orders;
 }
 
-std::set<int> lost_with_nodes(const JobPlan& before, const JobPlan& plan,
+std::set<int> lost_with_nodes(const Membership& before, const Membership& membership,
                               const std::vector<NodeReport>& nodes) {
   std::set<int> lost;
-  if (before.attempt != plan.attempt) return lost;
+  if (before.attempt != membership.attempt) return lost;
   for (const auto& [rank, place] : before.ranks) {
-    const auto now = plan.ranks.find(rank);
-    const bool stays = now != plan.ranks.end() && now->second.incarnation == place.incarnation;
+    const auto now = membership.ranks.find(rank);
+    const bool stays =
+        now != membership.ranks.end() && now->second.incarnation == place.incarnation;
     const bool lives = std::any_of(nodes.begin(), nodes.end(), [&](const NodeReport& report) {
       return report.node == place.node;
     });
@@ -51,10 +53,13 @@ std::set<int> lost_with_nodes(const JobPlan& before, const JobPlan& plan,
 }
 
 std::string to_text(const NodeOrders& orders) {
-  const nlohmann::json object = {{"node", orders.node},         {"nodes", orders.nodes},
-                                 {"world", orders.world},       {"members", orders.members},
-                                 {"all_left", orders.all_left}, {"all_know", orders.all_know},
-                                 {"plan", to_text(orders.plan)}};
+  const nlohmann::json object = {{"node", orders.node},
+                                 {"nodes", orders.nodes},
+                                 {"world", orders.world},
+                                 {"members", orders.members},
+                                 {"all_left", orders.all_left},
+                                 {"all_know", orders.all_know},
+                                 {"plan", to_text(orders.membership)}};
   return object.dump();
 }
 
@@ -67,7 +72,7 @@ NodeOrders orders_of(const std::string& text) {
             .members = object.at("members").get<int>(),
             .all_left = object.at("all_left").get<bool>(),
             .all_know = object.at("all_know").get<bool>(),
-            .plan = job_plan_of(object.at("plan").get<std::string>())};
+            .membership = membership_of(object.at("plan").get<std::string>())};
   } catch (const nlohmann::json::exception& error) {
     throw Error(Errc::kCorrupt, std::string("unreadable orders of an agent: ") + error.what());
   }

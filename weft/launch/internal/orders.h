@@ -1,5 +1,5 @@
-// What the job's plan says for one node: the agent sends it to the launcher whenever it changes.
-// Pure functions.
+// What the job's membership says for one node: the agent sends it to the launcher whenever it
+// changes. Pure functions.
 #pragma once
 
 #include <set>
@@ -15,26 +15,26 @@ struct NodeOrders {
   int nodes = 0;    // nodes that have ranks
   int world = 0;    // ranks of the job, and numbers of ranks that are not used
   int members = 0;  // ranks of the group
-  // All nodes know that the job is over, their ranks have ended, and the plan has the newest
+  // All nodes know that the job is over, their ranks have ended, and the membership has the newest
   // checkpoint.
   bool all_left = false;
   bool all_know = false;  // all nodes have seen all_left, so none needs the store any more
-  JobPlan plan;           // with the ranks that this node shall run
-  bool is_over() const { return plan.done || !plan.end.empty(); }
+  Membership membership;  // with the ranks that this node shall run
+  bool is_over() const { return membership.done || !membership.end.empty(); }
   bool operator==(const NodeOrders&) const = default;
 };
 
-NodeOrders orders_for(int node, const JobPlan& plan, const std::vector<NodeReport>& nodes);
+NodeOrders orders_for(int node, const Membership& membership, const std::vector<NodeReport>& nodes);
 
 // True if the job has ended before this node could take part. A node that has had orders took part,
 // also if the others went on without it since.
-inline bool comes_too_late(const JobPlan& plan, bool had_orders) {
-  return !had_orders && (plan.done || !plan.end.empty());
+inline bool comes_too_late(const Membership& membership, bool had_orders) {
+  return !had_orders && (membership.done || !membership.end.empty());
 }
 
-// Ranks of nodes that the plan has given up since the plan `before`. Nothing need have closed their
-// connections, so ranks of other nodes may wait for them.
-std::set<int> lost_with_nodes(const JobPlan& before, const JobPlan& plan,
+// Ranks of nodes that the membership has given up since the membership `before`. Nothing need have
+// closed their connections, so ranks of other nodes may wait for them.
+std::set<int> lost_with_nodes(const Membership& before, const Membership& membership,
                               const std::vector<NodeReport>& nodes);
 
 // For rank_link::Link. The inverse function throws Error(kCorrupt).

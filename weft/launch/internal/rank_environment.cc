@@ -121,28 +121,28 @@ std::pair<int, int> node_counts(const LaunchOptions& options) {
 
 constexpr int kEndpointPort = 29400;  // as torchrun's
 
-void read_endpoint(const LaunchOptions& options, Job::ByPlan& plan) {
+void read_endpoint(const LaunchOptions& options, Job::ByMembership& membership) {
   const std::string& text = options.rdzv_endpoint;
   const auto bracket = text.rfind(']');  // "[::1]:29400"
   const auto colon = text.rfind(':');
   const bool has_port = colon != std::string::npos &&
                         (bracket == std::string::npos ? text.find(':') == colon : colon > bracket);
-  plan.endpoint_host = has_port ? text.substr(0, colon) : text;
-  if (const auto size = plan.endpoint_host.size();
-      size > 2 && plan.endpoint_host.front() == '[' && plan.endpoint_host.back() == ']')
-    plan.endpoint_host = plan.endpoint_host.substr(1, size - 2);
-  plan.endpoint_port =
+  membership.endpoint_host = has_port ? text.substr(0, colon) : text;
+  if (const auto size = membership.endpoint_host.size();
+      size > 2 && membership.endpoint_host.front() == '[' && membership.endpoint_host.back() == ']')
+    membership.endpoint_host = membership.endpoint_host.substr(1, size - 2);
+  membership.endpoint_port =
       has_port ? number("rdzv-endpoint", text, text.substr(colon + 1)) : kEndpointPort;
-  if (plan.endpoint_host.empty()) bad("rdzv-endpoint", text, "expected HOST or HOST:PORT");
-  if (plan.endpoint_port < 1 || plan.endpoint_port > 65535)
+  if (membership.endpoint_host.empty()) bad("rdzv-endpoint", text, "expected HOST or HOST:PORT");
+  if (membership.endpoint_port < 1 || membership.endpoint_port > 65535)
     bad("rdzv-endpoint", text, "a port is a number from 1 to 65535");
 }
 
-void read_rendezvous_times(const LaunchOptions& options, Job::ByPlan& plan) {
+void read_rendezvous_times(const LaunchOptions& options, Job::ByMembership& membership) {
   const std::map<std::string, std::chrono::milliseconds*> known = {
-      {"join_timeout", &plan.join_limit},
-      {"last_call_timeout", &plan.last_call},
-      {"read_timeout", &plan.alone_limit}};
+      {"join_timeout", &membership.join_limit},
+      {"last_call_timeout", &membership.last_call},
+      {"read_timeout", &membership.alone_limit}};
   for (const auto& part : split(options.rdzv_conf, ',')) {
     const auto equals = part.find('=');
     const auto key = known.find(part.substr(0, equals));
@@ -155,31 +155,31 @@ void read_rendezvous_times(const LaunchOptions& options, Job::ByPlan& plan) {
 }
 
 // Nodes that meet at an endpoint or in etcd. One node needs neither.
-void read_plan(const LaunchOptions& options, int min_nodes, Job& job) {
+void read_membership(const LaunchOptions& options, int min_nodes, Job& job) {
   const bool asked = !options.rdzv_endpoint.empty() || !options.rendezvous.empty();
   if (!options.rdzv_endpoint.empty() && !options.rendezvous.empty())
     bad("rendezvous", options.rendezvous, "leave out --rdzv-endpoint");
   if (asked && !options.master_addr.empty())
     bad("master-addr", options.master_addr, "leave it out: the nodes meet elsewhere");
-  Job::ByPlan plan;
-  read_rendezvous_times(options, plan);
+  Job::ByMembership membership;
+  read_rendezvous_times(options, membership);
   if (!asked || job.nodes == 1) return;
-  plan.min_nodes = min_nodes;
+  membership.min_nodes = min_nodes;
   if (options.rendezvous.empty()) {
-    read_endpoint(options, plan);
+    read_endpoint(options, membership);
   } else {
     const auto url = store::parse_etcd_url(options.rendezvous);
     if (options.run_id.empty())
       bad("rendezvous", options.rendezvous, "set --rdzv-id, the name of the job, on every node");
-    plan.endpoint_host = url.endpoints.front().host;
-    plan.endpoint_port = url.endpoints.front().port;
-    plan.rendezvous = options.rendezvous;
+    membership.endpoint_host = url.endpoints.front().host;
+    membership.endpoint_port = url.endpoints.front().port;
+    membership.rendezvous = options.rendezvous;
   }
-  plan.world = job.nodes * job.local_world;
-  job.plan = plan;
+  membership.world = job.nodes * job.local_world;
+  job.membership = membership;
   job.node_rank = 0;
-  job.master_addr = plan.endpoint_host;
-  job.master_port = plan.endpoint_port;
+  job.master_addr = membership.endpoint_host;
+  job.master_port = membership.endpoint_port;
 }
 
 // After the limits of the job are known.
@@ -251,8 +251,8 @@ void read_elasticity(const LaunchOptions& options, Job& job) {
     bad("min-ranks", std::to_string(options.min_ranks),
         "--nproc-per-node " + options.nproc_per_node + " gives it already");
   if (!range) job.min_ranks = options.min_ranks;
-  const bool node_range = job.plan && job.plan->min_nodes < job.nodes;
-  if (node_range && job.min_ranks == 0) job.min_ranks = job.plan->min_nodes * job.local_world;
+  const bool node_range = job.membership && job.membership->min_nodes < job.nodes;
+  if (node_range && job.min_ranks == 0) job.min_ranks = job.membership->min_nodes * job.local_world;
   job.max_replacements = options.max_replacements.value_or(range || node_range ? kNoLimit : 0);
   if (job.max_replacements < 0)
     bad("max-replacements", std::to_string(job.max_replacements), "0 or more");
@@ -281,7 +281,7 @@ void read_servers(const LaunchOptions& options, Job& job) {
   if (servers.memory_mb < 1 || servers.memory_mb > kMaxMemory)
     bad("server-memory", std::to_string(servers.memory_mb),
         "from 1 to " + std::to_string(kMaxMemory) + " megabytes");
-  if (servers.count > 0 && job.nodes > 1 && !job.plan)
+  if (servers.count > 0 && job.nodes > 1 && !job.membership)
     bad("servers", count,
         "nodes with --master-addr have no store for servers; use --rdzv-endpoint or --rendezvous");
   job.servers = servers.count;
@@ -297,14 +297,14 @@ Job read_options(const LaunchOptions& options) {
   job.nodes = options.standalone ? 1 : max_nodes;
   job.node_rank = options.standalone ? 0 : options.node_rank;
   job.master_port = options.standalone ? 0 : options.master_port;
-  read_plan(options, min_nodes, job);
+  read_membership(options, min_nodes, job);
   if (job.node_rank < 0 || job.node_rank >= job.nodes) {
     bad("node-rank", std::to_string(options.node_rank),
         "nodes are numbered from 0 to " + std::to_string(job.nodes - 1));
   }
   if (options.master_port < 0 || options.master_port > 65535)
     bad("master-port", std::to_string(options.master_port), "the highest port is 65535");
-  if (job.nodes > 1 && !job.plan) {
+  if (job.nodes > 1 && !job.membership) {
     if (options.master_addr.empty())
       bad("nnodes", options.nnodes, "set --master-addr, the host of node 0, on every node");
     job.master_addr = parse_host("--master-addr", options.master_addr, "--master-port");
@@ -337,9 +337,9 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
       "RANK=" + text(job.rank(local)),
       "WORLD_SIZE=" + text(job.world()),
       "LOCAL_RANK=" + text(local),
-      "LOCAL_WORLD_SIZE=" + text(job.plan ? job.plan->here : job.local_world),
+      "LOCAL_WORLD_SIZE=" + text(job.membership ? job.membership->here : job.local_world),
       "GROUP_RANK=" + text(job.node_rank),
-      "GROUP_WORLD_SIZE=" + text(job.plan ? job.plan->nodes : job.nodes),
+      "GROUP_WORLD_SIZE=" + text(job.membership ? job.membership->nodes : job.nodes),
       "ROLE_NAME=" + options.role,
       "ROLE_RANK=" + text(job.rank(local)),
       "ROLE_WORLD_SIZE=" + text(job.world()),
@@ -357,9 +357,9 @@ std::vector<std::string> rank_environment(const LaunchOptions& options, const Jo
   result.push_back(std::string("WEFT_ELASTIC=") + (elastic ? "1" : "0"));
   result.push_back("WEFT_LAUNCHER_PID=" + text(::getpid()));
   result.push_back("WEFT_MIN_RANKS=" + text(job.min_ranks));
-  const bool grows = job.plan && job.min_ranks > 0;
+  const bool grows = job.membership && job.min_ranks > 0;
   result.push_back("WEFT_JOIN_TIMEOUT=" +
-                   (grows ? std::to_string(job.plan->join_limit.count() / 1000) : ""));
+                   (grows ? std::to_string(job.membership->join_limit.count() / 1000) : ""));
   result.push_back("WEFT_RESUME_RUN=" + attempt.resume_run);
   result.push_back(std::string("WEFT_NEWCOMER=") + (attempt.newcomer ? "1" : ""));
   result.push_back(std::string("WEFT_HAS_STATE=") + (attempt.has_state ? "1" : ""));

@@ -33,8 +33,8 @@ struct Job {
   std::vector<bool> shown;          // by local rank: whether its output is shown
   int most_places = 0;              // local ranks that there have been at a time
 
-  // Several nodes whose ranks follow the job's plan (membership.h).
-  struct ByPlan {
+  // Several nodes whose ranks follow the job's membership (membership.h).
+  struct ByMembership {
     int min_nodes = 1;
     std::string endpoint_host;  // of LaunchOptions::rdzv_endpoint
     int endpoint_port = 0;
@@ -42,16 +42,16 @@ struct Job {
     std::chrono::milliseconds join_limit = std::chrono::seconds(600);
     std::chrono::milliseconds last_call = std::chrono::seconds(30);
     std::chrono::milliseconds alone_limit = std::chrono::seconds(60);
-    // The plan so far: ranks by local number, ranks of the job and of this node, nodes.
+    // The membership so far: ranks by local number, ranks of the job and of this node, nodes.
     std::vector<int> ranks = {};
     int world = 0, here = 0, nodes = 0;
   };
-  std::optional<ByPlan> plan;
+  std::optional<ByMembership> membership;
 
-  int world() const { return plan ? plan->world : nodes * local_world; }
+  int world() const { return membership ? membership->world : nodes * local_world; }
   int rank(int local) const {
     const auto at = static_cast<std::size_t>(local);
-    if (plan) return at < plan->ranks.size() ? plan->ranks[at] : local;
+    if (membership) return at < membership->ranks.size() ? membership->ranks[at] : local;
     return node_rank * local_world + local;
   }
 };

@@ -122,7 +122,8 @@ LineRelay relay_of_spare(Fd pipe, Console* console) {
 // Where workers of other hosts reach the servers of this node.
 std::string server_interface(const Job& job) {
   if (const char* const asked = variable_or_null("WEFT_INTERFACE")) return asked;
-  return job.plan ? own_host(job.plan->endpoint_host, job.plan->endpoint_port) : "127.0.0.1";
+  return job.membership ? own_host(job.membership->endpoint_host, job.membership->endpoint_port)
+                        : "127.0.0.1";
 }
 
 // Takes the number of the rank out of an environment: the last entry of a name counts.

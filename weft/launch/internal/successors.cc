@@ -3,51 +3,52 @@
 // once.
 #include <algorithm>
 
-#include "weft/launch/internal/planning.h"
+#include "weft/launch/internal/membership_update.h"
 
 namespace weft::launch::internal {
 
 // It waits for a group, or the ranks have taken it into theirs already.
-bool Planning::is_ready(int rank, const Placement& successor) const {
+bool MembershipUpdate::is_ready(int rank, const Placement& successor) const {
   return is(rank, successor, RankPhase::kWaiting) || is(rank, successor, RankPhase::kMember) ||
          is(rank, successor, RankPhase::kDone);
 }
 
 // True if the rank trains on for now, on a node that leaves.
-bool Planning::leaves_later(int rank, const Placement& place) const {
-  if (!plan_.leaving.contains(place.node) || plan_.aside.contains(place.node)) return false;
+bool MembershipUpdate::leaves_later(int rank, const Placement& place) const {
+  if (!membership_.leaving.contains(place.node) || membership_.aside.contains(place.node))
+    return false;
   const bool runs = is(rank, place, RankPhase::kMember) && place.member && !place.replaces;
-  const auto mine = plan_.successors.find(rank);
-  const bool is_replaced = mine != plan_.successors.end() && is_ready(rank, mine->second) &&
+  const auto mine = membership_.successors.find(rank);
+  const bool is_replaced = mine != membership_.successors.end() && is_ready(rank, mine->second) &&
                            !is(rank, mine->second, RankPhase::kWaiting);
   const bool all_ready =
-      std::all_of(plan_.successors.begin(), plan_.successors.end(),
+      std::all_of(membership_.successors.begin(), membership_.successors.end(),
                   [&](const auto& entry) { return is_ready(entry.first, entry.second); });
   return runs && !is_replaced && !all_ready;
 }
 
 // Gives the ranks of nodes that leave a successor each, if lost ranks would be replaced.
-void Planning::prepare_successors() {
-  for (auto next = plan_.successors.begin(); next != plan_.successors.end();) {
+void MembershipUpdate::prepare_successors() {
+  for (auto next = membership_.successors.begin(); next != membership_.successors.end();) {
     const auto& [rank, successor] = *next;
     const bool refused = is(rank, successor, RankPhase::kRefused);
     const bool lost = node(successor.node) == nullptr || is_unused(successor.node) || refused ||
                       is(rank, successor, RankPhase::kLost) ||
                       is(rank, successor, RankPhase::kFailed);
-    if (refused) plan_.never_joined = kMaxNeverJoined;
-    if (lost && !is_unused(successor.node)) ++plan_.never_joined;
-    next = lost ? plan_.successors.erase(next) : std::next(next);
+    if (refused) membership_.never_joined = kMaxNeverJoined;
+    if (lost && !is_unused(successor.node)) ++membership_.never_joined;
+    next = lost ? membership_.successors.erase(next) : std::next(next);
   }
-  for (const auto& [rank, place] : plan_.ranks) {
-    const bool leaves = plan_.leaving.contains(place.node) && node(place.node) != nullptr;
+  for (const auto& [rank, place] : membership_.ranks) {
+    const bool leaves = membership_.leaving.contains(place.node) && node(place.node) != nullptr;
     const bool runs = is(rank, place, RankPhase::kMember) && place.member && !place.replaces;
-    if (!leaves || !runs || plan_.successors.contains(rank) ||
-        plan_.replacements >= policy_.max_replacements)
+    if (!leaves || !runs || membership_.successors.contains(rank) ||
+        membership_.replacements >= policy_.max_replacements)
       continue;
     const auto next = next_place(false);
     if (!next) return;
-    plan_.successors[rank] = *next;
-    ++plan_.replacements;
+    membership_.successors[rank] = *next;
+    ++membership_.replacements;
     note(loss(rank, place) + "; a new process on node " + std::to_string(next->node) +
          " replaces it" + count_of_replacements());
   }

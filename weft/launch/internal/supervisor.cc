@@ -6,9 +6,9 @@
 //                └─ kWait ──> wait_for_events(): poll(), then each part takes its events
 //
 // Signals are blocked and read from a descriptor. After poll(), events are taken in this order:
-// signals, output, ends of ranks, servers, the plan, spares, requests. Signals come before ends, so
-// that a rank which Ctrl-C has ended counts as told to stop. The messages of a rank come before its
-// end, so decide() never sees an end without them.
+// signals, output, ends of ranks, servers, the membership, spares, requests. Signals come before
+// ends, so that a rank which Ctrl-C has ended counts as told to stop. The messages of a rank come
+// before its end, so decide() never sees an end without them.
 //
 // An attempt starts with its store process. A rank enters its process group there before its
 // program runs, so a launcher that is killed leaves nothing behind. Parameter servers start before
@@ -48,7 +48,7 @@ Time now() { return std::chrono::steady_clock::now(); }
 Fd make_listener(Job& job) {
   require_descriptors(kDescriptors +
                       kDescriptorsPerRank * (job.local_world + job.spares + job.servers));
-  if (job.node_rank != 0 || job.plan) return Fd();
+  if (job.node_rank != 0 || job.membership) return Fd();
   return listen_for_store(job.master_addr, job.master_port, &job.master_port);
 }
 
@@ -65,7 +65,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
                 .start = [this](int server) { return starter_.start_server(server); },
                 .note = [this](const std::string& text) { node_.note(text); },
                 .on_end = [this](pid_t group) { node_.store->forget(group); }}) {
-  if (node_.job.servers > 0 && !node_.job.plan)
+  if (node_.job.servers > 0 && !node_.job.membership)
     node_.job.servers_folder = starter_.make_servers_folder();
   control_.emplace();
   signals_.emplace(departures_.signals());
@@ -88,9 +88,9 @@ Supervisor::~Supervisor() {
 }
 
 int Supervisor::run() {
-  const int code = node_.job.plan ? run_by_plan() : run_attempts();
+  const int code = node_.job.membership ? run_by_membership() : run_attempts();
   // Of several nodes, one requeues the job: node 0, or the one whose request ended it.
-  departures_.requeue(follower_ ? follower_->plan().stop_node : 0);
+  departures_.requeue(follower_ ? follower_->membership().stop_node : 0);
   control_->serve([&](const std::string& request) -> std::optional<std::string> {
     return request.starts_with("stop") ? departures_.final_answer(code) : "the job has ended";
   });
@@ -103,7 +103,7 @@ void Supervisor::finish_output() {
   constexpr auto kLimit = std::chrono::seconds(1);
   const Situation& seen = node_.situation;
   std::optional<Deadline> limit;
-  if (seen.stop_signals > 0 || seen.asked || (seen.plan && seen.plan->stopped))
+  if (seen.stop_signals > 0 || seen.asked || (seen.membership && seen.membership->stopped))
     limit = Deadline::in(kLimit);
   while ((node_.out->is_full() || node_.err->is_full()) && !(limit && limit->passed())) {
     std::vector<pollfd> watched = {{signals_->fd(), POLLIN, 0}};
@@ -121,11 +121,11 @@ void Supervisor::finish_output() {
     node_.note(std::to_string(dropped) + " bytes of output were dropped: nobody read them");
 }
 
-int Supervisor::run_by_plan() {
+int Supervisor::run_by_membership() {
   follower_ = std::make_unique<Follower>(node_, starter_, departures_, servers_);
   watch();
   servers_.end();
-  if (node_.situation.plan->away) return departures_.end_of_leaving();
+  if (node_.situation.membership->away) return departures_.end_of_leaving();
   departures_.say_how_it_went();
   if (const auto code = follower_->end()) return *code;
   const auto failed = first_failure(node_.situation);
@@ -133,7 +133,7 @@ int Supervisor::run_by_plan() {
     node_.err->print(report(node_.situation));
     return node_.situation.ranks[static_cast<std::size_t>(*failed)]->status.code();
   }
-  return follower_->plan().done ? 0 : departures_.stop_code();
+  return follower_->membership().done ? 0 : departures_.stop_code();
 }
 
 int Supervisor::run_attempts() {
@@ -355,7 +355,8 @@ void Supervisor::collect_end(int local, const ExitStatus& status, Time seen) {
   } else if (!status.ok()) {
     node_.store->tell_lost(rank);
   }
-  const bool unmet = situation.other_nodes && !node_.job.plan && situation.meeting.erase(local) > 0;
+  const bool unmet =
+      situation.other_nodes && !node_.job.membership && situation.meeting.erase(local) > 0;
   RankProcess& ended = node_.ranks[static_cast<std::size_t>(local)];
   ended.out.finish();
   ended.err.finish();
@@ -420,7 +421,7 @@ void Supervisor::note_joined(int local) {
 
 // True if the job trains, and no rank joins or ends.
 bool Supervisor::is_calm() const {
-  return node_.is_calm() && (!follower_ || follower_->plan().formed);
+  return node_.is_calm() && (!follower_ || follower_->membership().formed);
 }
 
 void Supervisor::look_after_spares() {
@@ -437,7 +438,7 @@ void Supervisor::look_after_servers() {
   servers_.look(Deadline::Clock::now());
   if (!servers_.failure() || node_.situation.servers_lost) return;
   node_.situation.servers_lost = servers_.failure();
-  if (follower_) return;  // the plan ends the job, on all nodes
+  if (follower_) return;  // the membership ends the job, on all nodes
   node_.note(*node_.situation.servers_lost + ": the job ends");
   // Ranks that wait for a lost server would use up the whole time.
   if (!node_.situation.grace_end)

@@ -7,7 +7,7 @@
 //   HangGuard   ranks that hang or are slow
 //   Autoscaler  the number of ranks by itself
 //   Servers     parameter servers
-//   Follower    on nodes that meet: what the job's plan says for this node
+//   Follower    on nodes that meet: what the job's membership says for this node
 #pragma once
 
 #include <functional>
@@ -40,9 +40,9 @@ class Supervisor {
   int run();
 
  private:
-  // The attempts of a job that this launcher decides about, or what the plan says.
+  // The attempts of a job that this launcher decides about, or what the membership says.
   int run_attempts();
-  int run_by_plan();
+  int run_by_membership();
   void start_attempt();
   bool start_again();
   void finish_output();

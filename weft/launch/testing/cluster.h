@@ -1,4 +1,4 @@
-// For tests of the membership: nodes that follow the plan at once.
+// For tests of the membership: nodes that follow it at once.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -19,28 +19,28 @@ class Cluster {
   void lose(int node) { nodes_.erase(node); }
   NodeReport& node(int number) { return nodes_.at(number); }
   void end_rank(int rank, RankPhase phase, int code = 0, const std::string& why = "") {
-    const Placement& place = plan_.ranks.at(rank);
+    const Placement& place = membership_.ranks.at(rank);
     nodes_.at(place.node).ranks[rank] = {place.incarnation, phase, why, code};
   }
 
-  // Makes plans until nothing changes. Each node starts the ranks that it is given, and they reach
-  // `phase`. So many of the highest ranks leave as the ranks are told.
-  const JobPlan& settle(RankPhase phase = RankPhase::kMember, bool last_call = false) {
+  // Changes the membership until it is settled. Each node starts the ranks that it is given, and
+  // they reach `phase`. So many of the highest ranks leave as the ranks are told.
+  const Membership& settle(RankPhase phase = RankPhase::kMember, bool last_call = false) {
     for (int round = 0; round < 20; ++round) {
-      const JobPlan before = plan_;
-      plan_ = next_plan(plan_, reports(), policy_, last_call);
+      const Membership before = membership_;
+      membership_ = next_membership(membership_, reports(), policy_, last_call);
       follow(phase);
-      if (plan_ == before && round > 1) return plan_;
+      if (membership_ == before && round > 1) return membership_;
     }
-    ADD_FAILURE() << "the plan never settles: " << to_text(plan_);
-    return plan_;
+    ADD_FAILURE() << "the plan never settles: " << to_text(membership_);
+    return membership_;
   }
   std::vector<int> places() const {
     std::vector<int> nodes;
-    for (const auto& [rank, place] : plan_.ranks) nodes.push_back(place.node);
+    for (const auto& [rank, place] : membership_.ranks) nodes.push_back(place.node);
     return nodes;
   }
-  JobPlan& plan() { return plan_; }
+  Membership& membership() { return membership_; }
   std::vector<NodeReport> reports() const {
     std::vector<NodeReport> all;
     for (const auto& [number, node] : nodes_) all.push_back(node);
@@ -49,11 +49,11 @@ class Cluster {
 
  private:
   void follow(RankPhase phase) {
-    int more = plan_.announcement.ranks > 0 ? plan_.announcement.ranks : 1 << 20;
+    int more = membership_.announcement.ranks > 0 ? membership_.announcement.ranks : 1 << 20;
     for (auto& [number, node] : nodes_) {
       std::map<int, RankReport> ranks;
-      const internal::NodeOrders orders = internal::orders_for(number, plan_, {});
-      for (const auto& [rank, place] : orders.plan.ranks) {
+      const internal::NodeOrders orders = internal::orders_for(number, membership_, {});
+      for (const auto& [rank, place] : orders.membership.ranks) {
         const auto known = node.ranks.find(rank);
         const bool same =
             known != node.ranks.end() && known->second.incarnation == place.incarnation;
@@ -67,7 +67,7 @@ class Cluster {
 
   const MembershipPolicy policy_;
   std::map<int, NodeReport> nodes_;
-  JobPlan plan_;
+  Membership membership_;
 };
 
 }  // namespace weft::launch::testing_nodes

@@ -60,10 +60,11 @@ class SimulatedRanks {
   }
 
   // One tick. `nodes`: by index.
-  std::optional<Breach> step(int now, const std::vector<Reach>& nodes, const JobPlan& plan) {
+  std::optional<Breach> step(int now, const std::vector<Reach>& nodes,
+                             const Membership& membership) {
     now_ = now;
     nodes_ = &nodes;
-    plan_ = &plan;
+    membership_ = &membership;
     form_first_groups();
     for (const RankPtr& rank : all_) {
       if (!rank->first && rank->phase == Phase::kStarting && rank->ready <= now_)
@@ -184,10 +185,10 @@ class SimulatedRanks {
     const std::vector<RankPtr> ranks = groups_[static_cast<std::size_t>(index)].ranks;
     if (!is_whole(index)) return regroup(attempt, ranks);
     broken_since_.erase(attempt);
-    const Announcement& told = plan_->announcement;
+    const Announcement& told = membership_->announcement;
     const bool all_meet = std::all_of(ranks.begin(), ranks.end(),
                                       [&](const RankPtr& rank) { return meets_store(*rank); });
-    if (plan_->attempt != attempt || !all_meet || told.newcomers.empty()) return;
+    if (membership_->attempt != attempt || !all_meet || told.newcomers.empty()) return;
     std::vector<RankPtr> next = ranks;
     for (const RankPtr& rank : newcomers(attempt)) {
       if (told.newcomers.contains(rank->rank)) next.push_back(rank);
@@ -210,7 +211,7 @@ class SimulatedRanks {
         if (meets_store(*rank)) left_out.push_back(rank);  // its node leaves
       } else if (meets_store(*rank)) {
         next.push_back(rank);
-      } else if (plan_->attempt != attempt || !plan_->gone.contains(rank->rank)) {
+      } else if (membership_->attempt != attempt || !membership_->gone.contains(rank->rank)) {
         all = false;
       }
     }
@@ -234,7 +235,7 @@ class SimulatedRanks {
   const Flaw flaw_;
   int now_ = 0;
   const std::vector<Reach>* nodes_ = nullptr;
-  const JobPlan* plan_ = nullptr;
+  const Membership* membership_ = nullptr;
   std::vector<RankPtr> all_;
   std::vector<Group> groups_;
   Weights checkpoint_;  // the newest on disk; without one, training begins again

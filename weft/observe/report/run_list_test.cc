@@ -17,7 +17,7 @@ TEST(ListRuns, MarksARunningRun) {
   const TempDir parent;
   {
     RunFolder folder({.parent = parent.path(), .name = "a"}, config());
-    folder.keep();
+    folder.commit();
     EXPECT_TRUE(list_runs(parent.path()).at(0).running);
   }
   EXPECT_FALSE(list_runs(parent.path()).at(0).running);
@@ -25,10 +25,10 @@ TEST(ListRuns, MarksARunningRun) {
 
 TEST(ListRuns, ShowsTheStepLossesAndCheckpointOfEachRun) {
   const TempDir parent;
-  RunFolder({.parent = parent.path(), .name = "new"}, config()).keep();
+  RunFolder({.parent = parent.path(), .name = "new"}, config()).commit();
   {
     RunFolder folder({.parent = parent.path(), .name = "old"}, config());
-    folder.keep();
+    folder.commit();
     write_file_atomic(parent / "old/metrics.jsonl",
                       "{\"step\":7,\"epoch\":0,\"loss\":0.5}\n{\"step\":7,\"epoch\":0,\"accuracy\":"
                       "0.9,\"test_loss\":0.4}\n"

@@ -145,8 +145,8 @@ RunFolder::RunFolder(const RunFolderOptions& options, const Config& config) {
   }
 }
 
-void RunFolder::keep() {
-  kept_ = true;
+void RunFolder::commit() {
+  committed_ = true;
   const auto text = std::exchange(resumed_config_, {});
   if (text) write_if_different(config_path(), *text);
 }
@@ -190,7 +190,7 @@ bool RunFolder::is_gone() const {
 RunFolder::~RunFolder() {
   detach_log_file();
   std::error_code ignored;
-  if (made_ && !kept_) std::filesystem::remove_all(path_, ignored);
+  if (made_ && !committed_) std::filesystem::remove_all(path_, ignored);
 }
 
 }  // namespace weft::observe

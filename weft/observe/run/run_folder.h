@@ -46,19 +46,19 @@ RunOwner owner_of_run(const std::string& path);
 class RunFolder {
  public:
   // Creates the folder and ckpt/, locks it, writes config.toml and attaches log.jsonl to the log. A
-  // resumed run has its config.toml until keep().
+  // resumed run has its config.toml until commit().
   // Throws Error:
   // - kInvalidArgument if the name is not that of a single folder, if a new run's folder is not
   //   empty, or if there is no run to resume;
   // - kUnavailable if another process uses the folder;
   // - an error of the file system, with its path.
   RunFolder(const RunFolderOptions& options, const Config& config);
-  // Detaches the log. Without keep(), also removes a folder that the constructor created, so that a
-  // failed start leaves nothing behind.
+  // Detaches the log. Without commit(), also removes a folder that the constructor created, so
+  // that a failed start leaves nothing behind.
   ~RunFolder();
   // The start has succeeded: the folder stays, and config.toml of a resumed run is replaced. Throws
   // an error of the file system, with its path.
-  void keep();
+  void commit();
   // True if the folder has been deleted or moved.
   bool is_gone() const;
   RunFolder(const RunFolder&) = delete;
@@ -74,8 +74,8 @@ class RunFolder {
 
   std::string path_;
   UniqueFd lock_;
-  bool made_ = false, kept_ = false;
-  std::optional<std::string> resumed_config_;  // until keep()
+  bool made_ = false, committed_ = false;
+  std::optional<std::string> resumed_config_;  // until commit()
 };
 
 }  // namespace weft::observe

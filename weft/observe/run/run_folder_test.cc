@@ -36,7 +36,7 @@ TEST(RunFolder, HoldsTheConfigurationTheLogAndAFolderForCheckpoints) {
   const TempDir parent;
   {
     RunFolder folder({.parent = parent / "runs", .name = "a"}, config());
-    folder.keep();
+    folder.commit();
     EXPECT_EQ(folder.path(), parent / "runs/a");
     EXPECT_EQ(read_file(folder.config_path(), 1000), "[train]\nbatch = 64\n");
     EXPECT_TRUE(std::filesystem::is_directory(folder.checkpoint_path()));
@@ -54,7 +54,7 @@ TEST(RunFolder, HoldsTheConfigurationTheLogAndAFolderForCheckpoints) {
 
 TEST(RunFolder, RefusesAFolderThatHoldsARunUnlessResuming) {
   const TempDir parent;
-  RunFolder({.parent = parent.path(), .name = "a"}, config()).keep();
+  RunFolder({.parent = parent.path(), .name = "a"}, config()).commit();
   EXPECT_EQ(error_of({.parent = parent.path(), .name = "a"}),
             "the run folder " + (parent / "a") + " is not empty; choose another name, or resume");
   EXPECT_EQ(error_of({.parent = parent.path(), .name = "a", .resume = true}), "no error");
@@ -69,7 +69,7 @@ TEST(RunFolder, GivesRunsThatStartInTheSameSecondSeparateFolders) {
   std::set<std::string> paths;
   for (int run = 0; run < 5; ++run) {
     RunFolder folder({.parent = parent / "runs", .recipe = "mnist"}, config());
-    folder.keep();
+    folder.commit();
     paths.insert(folder.path());
   }
   EXPECT_EQ(paths.size(), 5u);
@@ -80,7 +80,7 @@ TEST(RunFolder, IsRemovedIfTheRunFailsToStart) {
   const TempDir parent;
   { const RunFolder folder({.parent = parent.path(), .name = "a"}, config()); }
   EXPECT_FALSE(std::filesystem::exists(parent / "a"));
-  RunFolder({.parent = parent.path(), .name = "a"}, config()).keep();
+  RunFolder({.parent = parent.path(), .name = "a"}, config()).commit();
   { const RunFolder resumed({.parent = parent.path(), .name = "a", .resume = true}, config()); }
   EXPECT_TRUE(std::filesystem::exists(parent / "a/config.toml")) << "a resumed run stays";
 }
@@ -88,12 +88,12 @@ TEST(RunFolder, IsRemovedIfTheRunFailsToStart) {
 // The next resume would take the values of one that was refused.
 TEST(RunFolder, KeepsTheConfigurationOfTheRunIfAResumeFailsToStart) {
   const TempDir parent;
-  RunFolder({.parent = parent.path(), .name = "a"}, config()).keep();
+  RunFolder({.parent = parent.path(), .name = "a"}, config()).commit();
   Config other = config();
   other.set("train.batch=32");
   { const RunFolder failed({.parent = parent.path(), .name = "a", .resume = true}, other); }
   EXPECT_EQ(read_file(parent / "a/config.toml", 1000), "[train]\nbatch = 64\n");
-  RunFolder({.parent = parent.path(), .name = "a", .resume = true}, other).keep();
+  RunFolder({.parent = parent.path(), .name = "a", .resume = true}, other).commit();
   EXPECT_EQ(read_file(parent / "a/config.toml", 1000), "[train]\nbatch = 32\n");
 }
 
@@ -101,7 +101,7 @@ TEST(RunFolder, CanBeUsedByOneProcessAtATime) {
   const TempDir parent;
   {
     RunFolder folder({.parent = parent.path(), .name = "a"}, config());
-    folder.keep();
+    folder.commit();
     for (const bool resume : {false, true}) {
       try {
         const RunFolder second({.parent = parent.path(), .name = "a", .resume = resume}, config());
@@ -119,7 +119,7 @@ TEST(RunFolder, CanBeUsedByOneProcessAtATime) {
 // weft runs, weft top and the live page look again and again.
 TEST(RunFolder, CanBeResumedWhileOthersLookWhetherItIsInUse) {
   const TempDir parent;
-  RunFolder({.parent = parent.path(), .name = "a"}, config()).keep();
+  RunFolder({.parent = parent.path(), .name = "a"}, config()).commit();
   const std::jthread looks([&](const std::stop_token& done) {
     while (!done.stop_requested()) is_in_use(parent / "a");
   });

@@ -35,10 +35,10 @@ std::vector<at::Device> devices_that_draw(const Tensors& inputs) {
 }
 
 // Saves the state at construction.
-class Kept {
+class Preserved {
  public:
-  explicit Kept(const std::vector<KeepState>& keep) {
-    for (const KeepState& one : keep) back_.push_back(one());
+  explicit Preserved(const std::vector<PreserveState>& preserve) {
+    for (const PreserveState& one : preserve) back_.push_back(one());
   }
   void set_back() const {
     for (const auto& one : back_) one();
@@ -127,8 +127,8 @@ class WithoutHooks {
 // Data that a call needs to run again.
 struct Call : torch::CustomClassHolder {
   std::function<Tensors(const Tensors&)> fn;
-  std::vector<KeepState> keep;
-  std::optional<Kept> before;
+  std::vector<PreserveState> preserve;
+  std::optional<Preserved> before;
   internal::AutocastState autocast;
   std::size_t num_inputs = 0;
   Tensors outputs;                // results of the first run, until the node has taken them
@@ -139,7 +139,7 @@ struct Call : torch::CustomClassHolder {
 };
 
 Run run_again(const Call& call, const Tensors& inputs) {
-  const Kept now(call.keep);
+  const Preserved now(call.preserve);
   const internal::AutocastState::Use use(call.autocast);
   call.before->set_back();
   try {
@@ -244,7 +244,7 @@ Tensors without_undefined(const std::function<Tensors(const Tensors&)>& fn, cons
 
 }  // namespace
 
-KeepState keep_generator(const at::Device& device) {
+PreserveState preserve_generator(const at::Device& device) {
   return [device]() -> std::function<void()> {
     at::Generator generator = at::globalContext().defaultGenerator(device);
     const auto state_of = [](at::Generator& g) {
@@ -266,12 +266,12 @@ Tensors recompute_all(const std::function<Tensors(const Tensors&)>& fn, const Te
   }
   const auto call = c10::make_intrusive<Call>();
   call->fn = fn;
-  call->keep = options.keep;
+  call->preserve = options.preserve;
   if (options.random) {
     for (const at::Device& device : devices_that_draw(inputs))
-      call->keep.push_back(keep_generator(device));
+      call->preserve.push_back(preserve_generator(device));
   }
-  call->before.emplace(call->keep);
+  call->before.emplace(call->preserve);
   call->num_inputs = inputs.size();
   autograd::variable_list all = inputs;
   {

@@ -21,7 +21,7 @@
 //   - The default generators of the CPU and of the inputs' CUDA devices are set back for the second
 //     run and then forward again, so dropout is the same. RecomputeOptions names other state.
 //   - A batch norm in training mode takes each batch into its running statistics twice, since its
-//     buffers are not set back. Name them in RecomputeOptions::keep to set them back.
+//     buffers are not set back. Name them in RecomputeOptions::preserve to set them back.
 //   - The function runs as it is while gradients are not recorded, and where nothing needs one.
 // A backward in two parts (zero-bubble pipelines: gradients of the inputs first, of the weights
 // later) computes the part again once. The results are kept until the rest is asked for.
@@ -38,16 +38,16 @@ namespace weft::parallel {
 using Tensors = std::vector<at::Tensor>;
 
 // Saves some state when it is called, and returns a function that restores it.
-using KeepState = std::function<std::function<void()>()>;
+using PreserveState = std::function<std::function<void()>()>;
 
 // Saves the dropout state of split layers; `context` is their TensorParallel.
 template <class Context>
-KeepState keep_draws(const Context& context) {
+PreserveState preserve_draws(const Context& context) {
   return [context] { return [context, draw = context.draw()] { context.set_draw(draw); }; };
 }
 
 // Saves the state of a device's default generator, from which libtorch's dropout draws.
-KeepState keep_generator(const at::Device& device);
+PreserveState preserve_generator(const at::Device& device);
 
 struct RecomputeOptions {
   // Restore the default generators of the CPU and of the inputs' CUDA devices. They belong to the
@@ -56,7 +56,7 @@ struct RecomputeOptions {
   // this to false.
   bool random = true;
   // Any other state that the function reads and changes, such as a batch norm's running statistics.
-  std::vector<KeepState> keep;
+  std::vector<PreserveState> preserve;
 };
 
 // Returns fn(inputs), one or more results. `fn` is kept until backward is over and then runs again.

@@ -237,7 +237,7 @@ TEST(Recompute, RestoresOtherStateSuchAsTheDropoutOfSplitLayers) {
     tp.seed_dropout(7);
     const at::Tensor x = wave({64}, 0).requires_grad_();
     const auto fn = [&](const at::Tensor& t) { return dropout(t.sin(), 0.5, std::nullopt, tp); };
-    const RecomputeOptions options{.random = false, .keep = {keep_draws(tp)}};
+    const RecomputeOptions options{.random = false, .preserve = {preserve_draws(tp)}};
     const at::Tensor h = again ? recompute_with(options, fn, x) : fn(x);
     dropout(h, 0.5, std::nullopt, tp).sum().backward();
     EXPECT_EQ(tp.draw(), 2);

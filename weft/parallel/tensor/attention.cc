@@ -188,8 +188,8 @@ at::Tensor AttentionImpl::attend(const at::Tensor& q, at::Tensor k, at::Tensor v
     return attend_dropping(queries, keys, values, visible(documents, queries), p, tp);
   };
   if (!options.recompute) return core(q, k, v);
-  const KeepState draws = keep_draws(tp_);
-  return recompute_with({.random = false, .keep = {draws}}, core, q, k, v);
+  const PreserveState draws = preserve_draws(tp_);
+  return recompute_with({.random = false, .preserve = {draws}}, core, q, k, v);
 }
 
 at::Tensor AttentionImpl::attend_over_ranks(const at::Tensor& q, const at::Tensor& k,

@@ -64,8 +64,8 @@ struct RecipeSettings {
   std::string where(const std::string& key) const { return key + " (" + origin(key) + ")"; }
 };
 
-// Calls `pass` for each setting, in the order in which they are shown.
-void each_setting(RecipeSettings& settings, SettingsPass& pass);
+// Calls `visit` for each setting, in the order in which they are shown.
+void each_setting(RecipeSettings& settings, SettingsVisitor& visit);
 
 // Throws Error(kInvalidArgument) for a configuration that is not of a recipe_schema().
 RecipeSettings recipe_settings_of(const Config& config);

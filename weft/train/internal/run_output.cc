@@ -89,7 +89,7 @@ void RunOutput::start(std::int64_t done, bool recovers, const StepLog::Flops& fl
   throughput_ = throughput;
   comm::together(world_, [&] {
     if (!folder_) return;
-    folder_->keep();
+    folder_->commit();
     tell_launcher();
     // The copies in memory may be older than the newest checkpoint. If all ranks are lost later,
     // the run resumes from that checkpoint and needs the metrics of the steps before it.

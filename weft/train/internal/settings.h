@@ -36,12 +36,12 @@ inline UsedBy for_resnets() {
   return for_models({"resnet18", "resnet34", "resnet50", "resnet101", "resnet152"});
 }
 
-class SettingsPass {
+class SettingsVisitor {
  public:
-  SettingsPass() = default;
-  SettingsPass(const SettingsPass&) = delete;
-  SettingsPass& operator=(const SettingsPass&) = delete;
-  virtual ~SettingsPass() = default;
+  SettingsVisitor() = default;
+  SettingsVisitor(const SettingsVisitor&) = delete;
+  SettingsVisitor& operator=(const SettingsVisitor&) = delete;
+  virtual ~SettingsVisitor() = default;
 
   // A truth value, a number, a text, or a list of numbers.
   template <class T>
@@ -91,9 +91,9 @@ class SettingsPass {
 };
 
 // Adds the keys to a schema.
-class SchemaPass final : public SettingsPass {
+class SchemaVisitor final : public SettingsVisitor {
  public:
-  explicit SchemaPass(Schema& schema) : schema_(schema) {}
+  explicit SchemaVisitor(Schema& schema) : schema_(schema) {}
 
  private:
   void visit(const Key& key, ConfigValue&) override { schema_.add(key); }
@@ -101,9 +101,9 @@ class SchemaPass final : public SettingsPass {
 };
 
 // Gives the members the values of a configuration.
-class ReadingPass final : public SettingsPass {
+class ReadingVisitor final : public SettingsVisitor {
  public:
-  explicit ReadingPass(const Config& config) : config_(config) {}
+  explicit ReadingVisitor(const Config& config) : config_(config) {}
 
  private:
   void visit(const Key& key, ConfigValue& value) override { value = config_.get(key.name); }
@@ -113,7 +113,7 @@ class ReadingPass final : public SettingsPass {
 // Throws Error(kBadConfig), saying where it was set, for a train.device that is no device.
 void check_device_key(const Config& config);
 
-// Calls `pass` for each setting of a run, in the order in which they are shown.
-void each_setting(Options& options, SettingsPass& pass);
+// Calls `visit` for each setting of a run, in the order in which they are shown.
+void each_setting(Options& options, SettingsVisitor& visit);
 
 }  // namespace weft::train::internal

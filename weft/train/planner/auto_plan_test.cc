@@ -75,7 +75,7 @@ TEST(PlannedLayout, TheFastestOfEachCodecIsTriedFirst) {
     layouts.push_back({.layout = codec + std::to_string(std::lround(100 * seconds)),
                        .codec = codec,
                        .seconds = seconds});
-  internal::keep_some(layouts);
+  internal::prune(layouts);
   std::vector<std::string> kept;
   for (const auto& one : layouts) kept.push_back(one.layout);
   EXPECT_THAT(

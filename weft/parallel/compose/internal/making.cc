@@ -68,7 +68,7 @@ class Measured {
   Block next(Block block) {
     restore();
     module_ = block.module;
-    set_back_ = keep_buffers(block)();
+    set_back_ = preserve_buffers(block)();
     return block;
   }
 

@@ -104,16 +104,16 @@ std::string recompute_blocks(Composition& c) {
       // little.
       if (static_cast<std::size_t>(stage.first) + i + 1 == c.model.blocks.size()) continue;
       ++again;
-      std::vector<KeepState> keep{keep_draws(stage.tp[i])};
+      std::vector<PreserveState> preserve{preserve_draws(stage.tp[i])};
       // Inputs may come from the CPU.
-      if (c.plan.device.is_cuda()) keep.push_back(keep_generator(c.plan.device));
+      if (c.plan.device.is_cuda()) preserve.push_back(preserve_generator(c.plan.device));
       if (!stage.blocks[i].module->buffers().empty()) {
-        keep.push_back(keep_buffers(stage.blocks[i]));
-        keep.push_back(keep_modes(stage.blocks[i]));
+        preserve.push_back(preserve_buffers(stage.blocks[i]));
+        preserve.push_back(preserve_modes(stage.blocks[i]));
       }
-      stage.blocks[i].forward = [keep,
+      stage.blocks[i].forward = [preserve,
                                  forward = std::move(stage.blocks[i].forward)](const Tensors& x) {
-        return recompute_all(forward, x, {.keep = keep});
+        return recompute_all(forward, x, {.preserve = preserve});
       };
     }
   }

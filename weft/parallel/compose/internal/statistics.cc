@@ -135,7 +135,7 @@ void Statistics::finish(const Group& replicas, double counted) {
   }
 }
 
-KeepState keep_buffers(const engine::Block& block) {
+PreserveState preserve_buffers(const engine::Block& block) {
   return [buffers = block.module->buffers()]() -> std::function<void()> {
     return [buffers, values = copies_of(buffers)] {
       const at::NoGradGuard no_grad;
@@ -144,7 +144,7 @@ KeepState keep_buffers(const engine::Block& block) {
   };
 }
 
-KeepState keep_modes(const engine::Block& block) {
+PreserveState preserve_modes(const engine::Block& block) {
   return [modules = block.module->modules()]() -> std::function<void()> {
     std::vector<bool> modes;
     for (const auto& module : modules) modes.push_back(module->is_training());

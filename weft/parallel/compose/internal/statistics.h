@@ -58,7 +58,7 @@ class Statistics {
 };
 
 // Recomputing a block in backward does not change its buffers, and runs in the modes of forward.
-KeepState keep_buffers(const engine::Block& block);
-KeepState keep_modes(const engine::Block& block);
+PreserveState preserve_buffers(const engine::Block& block);
+PreserveState preserve_modes(const engine::Block& block);
 
 }  // namespace weft::parallel::internal

@@ -270,7 +270,7 @@ std::vector<PlannedLayout> AutoPlanner::candidates(const plan::Job& job) const {
     throw Error(Errc::kBadConfig, "parallel.plan = \"auto\": weft runs none of the " +
                                       std::to_string(all.best.size()) +
                                       " best layouts; set the axes yourself");
-  keep_some(good);
+  prune(good);
   // The model may be wrong about the number of micro-batches. These layouts have run.
   for (const auto& [layout, real] : probed_) {
     const auto same = by_speed(job, layout);

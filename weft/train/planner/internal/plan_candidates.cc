@@ -44,7 +44,7 @@ plan::Space space_for(const Config& config, bool is_recipe, const plan::Job& job
   return space;
 }
 
-void keep_some(std::vector<PlannedLayout>& layouts) {
+void prune(std::vector<PlannedLayout>& layouts) {
   std::stable_sort(
       layouts.begin(), layouts.end(),
       [](const PlannedLayout& a, const PlannedLayout& b) { return a.seconds < b.seconds; });

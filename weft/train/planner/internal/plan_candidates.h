@@ -15,7 +15,7 @@ plan::Space space_for(const Config& config, bool is_recipe, const plan::Job& job
 
 // Leaves the layouts that are worth some real steps, at most six: the fastest one of each codec, by
 // the model, then the others by their time.
-void keep_some(std::vector<PlannedLayout>& layouts);
+void prune(std::vector<PlannedLayout>& layouts);
 
 // Says what the nearest layout needs, if none of `found` fits.
 std::string too_large(const plan::Found& found, const plan::Job& job);

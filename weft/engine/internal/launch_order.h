@@ -30,19 +30,19 @@ struct LinkCost {
 };
 
 // A bucket, as the planner sees it.
-struct Cargo {
+struct TimedBucket {
   double ready = 0, needed = 0;  // seconds from the start of the step
   double transfer = 0;
 };
-std::vector<Cargo> cargo_of(const std::vector<std::vector<int>>& buckets,
-                            const std::vector<std::int64_t>& sizes, const StepTimes& times,
-                            const LinkCost& link);
+std::vector<TimedBucket> timed_buckets(const std::vector<std::vector<int>>& buckets,
+                                       const std::vector<std::int64_t>& sizes,
+                                       const StepTimes& times, const LinkCost& link);
 
 struct Launches {
   std::vector<int> order;  // of buckets
   double exposed = 0;      // seconds of a step that are not hidden
 };
 // `forward`: the next forward() waits bucket by bucket, instead of step().
-Launches plan_launches(const std::vector<Cargo>& buckets, double backward, bool forward);
+Launches order_launches(const std::vector<TimedBucket>& buckets, double backward, bool forward);
 
 }  // namespace weft::engine::internal

@@ -1,4 +1,4 @@
-// One computation of the next plan (membership.h).
+// One computation of the next membership (membership.h).
 #pragma once
 
 #include <algorithm>
@@ -15,11 +15,11 @@ namespace weft::launch::internal {
 
 inline std::string rank_name(int rank) { return "rank " + std::to_string(rank); }
 
-class Planning {
+class MembershipUpdate {
  public:
-  Planning(const JobPlan& plan, const std::vector<NodeReport>& nodes,
-           const MembershipPolicy& policy)
-      : plan_(plan), policy_(policy) {
+  MembershipUpdate(const Membership& membership, const std::vector<NodeReport>& nodes,
+                   const MembershipPolicy& policy)
+      : membership_(membership), policy_(policy) {
     for (const NodeReport& node : nodes) nodes_.emplace(node.node, &node);
   }
 
@@ -31,11 +31,11 @@ class Planning {
 
   void take_requests();
   // Nodes that do not leave.
-  int count_nodes() const { return static_cast<int>(nodes_.size() - plan_.leaving.size()); }
+  int count_nodes() const { return static_cast<int>(nodes_.size() - membership_.leaving.size()); }
 
   void go_on();
-  bool has_ended() const { return !plan_.end.empty(); }
-  JobPlan result() && { return std::move(plan_); }
+  bool has_ended() const { return !membership_.end.empty(); }
+  Membership result() && { return std::move(membership_); }
 
  private:
   const NodeReport* node(int number) const {
@@ -55,32 +55,32 @@ class Planning {
     return said != nullptr && said->phase == phase;
   }
   bool any(RankPhase phase) const {
-    return std::any_of(plan_.ranks.begin(), plan_.ranks.end(),
+    return std::any_of(membership_.ranks.begin(), membership_.ranks.end(),
                        [&](const auto& entry) { return is(entry.first, entry.second, phase); });
   }
   int count(bool Placement::*flag) const {
-    return static_cast<int>(std::count_if(plan_.ranks.begin(), plan_.ranks.end(),
+    return static_cast<int>(std::count_if(membership_.ranks.begin(), membership_.ranks.end(),
                                           [&](const auto& one) { return one.second.*flag; }));
   }
   int most_ranks() const {
-    return plan_.wanted.serial > 0 ? plan_.wanted.ranks : policy_.max_ranks;
+    return membership_.wanted.serial > 0 ? membership_.wanted.ranks : policy_.max_ranks;
   }
   int free_slots(const NodeReport& at) const;
   bool is_unused(int number) const {
-    return plan_.aside.contains(number) || plan_.leaving.contains(number);
+    return membership_.aside.contains(number) || membership_.leaving.contains(number);
   }
   // The usable node with most free slots; of several the one that joined first.
   const NodeReport* place() const;
 
   void note(const std::string& text) {
-    const int number = plan_.notes.empty() ? 1 : plan_.notes.rbegin()->first + 1;
-    plan_.notes.emplace(number, text);
-    if (plan_.notes.size() > 16) plan_.notes.erase(plan_.notes.begin());
+    const int number = membership_.notes.empty() ? 1 : membership_.notes.rbegin()->first + 1;
+    membership_.notes.emplace(number, text);
+    if (membership_.notes.size() > 16) membership_.notes.erase(membership_.notes.begin());
   }
   void end(const std::string& why, int code) {
-    if (!plan_.end.empty()) return;
-    plan_.end = why;
-    plan_.end_code = code;
+    if (!membership_.end.empty()) return;
+    membership_.end = why;
+    membership_.end_code = code;
   }
 
   void stop(const StopRequest& request, int number);
@@ -126,7 +126,7 @@ class Planning {
 
   // True until all of the first ranks have met. Nobody can take the place of one before.
   bool is_meeting() const {
-    return std::any_of(plan_.ranks.begin(), plan_.ranks.end(), [](const auto& entry) {
+    return std::any_of(membership_.ranks.begin(), membership_.ranks.end(), [](const auto& entry) {
       return entry.second.first && !entry.second.member;
     });
   }
@@ -136,7 +136,7 @@ class Planning {
   void grow(int members, std::set<int>& coming);
   void announce(int ranks, const std::set<int>& newcomers);
 
-  JobPlan plan_;
+  Membership membership_;
   const MembershipPolicy& policy_;
   std::map<int, const NodeReport*> nodes_;
 };

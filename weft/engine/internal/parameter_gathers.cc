@@ -17,7 +17,7 @@
 // or in use is one hold.
 //
 // Threads: one thread calls it, in forward and from the hooks of backward(). There is no lock.
-#include "weft/engine/internal/passes.h"
+#include "weft/engine/internal/parameter_gathers.h"
 
 #include <ATen/ATen.h>
 
@@ -31,7 +31,8 @@ constexpr int kNone = std::numeric_limits<int>::max();
 
 }  // namespace
 
-Passes::Passes(Group group, std::vector<Unit>& units, int prefetch, Meter& meter)
+ParameterGathers::ParameterGathers(Group group, std::vector<Unit>& units, int prefetch,
+                                   Meter& meter)
     : group_(std::move(group)),
       units_(units),
       prefetch_(prefetch),
@@ -50,15 +51,15 @@ Passes::Passes(Group group, std::vector<Unit>& units, int prefetch, Meter& meter
   }
 }
 
-Passes::Entry& Passes::at(std::size_t position) {
+ParameterGathers::Entry& ParameterGathers::at(std::size_t position) {
   return entries_[direction_ == Direction::kForward ? position : entries_.size() - 1 - position];
 }
-const Passes::Entry& Passes::at(std::size_t position) const {
-  return const_cast<Passes*>(this)->at(position);
+const ParameterGathers::Entry& ParameterGathers::at(std::size_t position) const {
+  return const_cast<ParameterGathers*>(this)->at(position);
 }
 
 // The first position after the entries of a block and of the `ahead` following blocks.
-std::size_t Passes::end_of(int block, int ahead) const {
+std::size_t ParameterGathers::end_of(int block, int ahead) const {
   std::size_t position = 0;
   while (at(position).block != block) ++position;
   int last = block;
@@ -70,7 +71,7 @@ std::size_t Passes::end_of(int block, int ahead) const {
   return position;
 }
 
-bool Passes::can_go_on(int block, Direction direction) const {
+bool ParameterGathers::can_go_on(int block, Direction direction) const {
   if (!under_way_ || direction != direction_) return false;
   for (std::size_t position = 0; position < issued_; ++position) {
     // A block that runs twice needs its unit a second time, which no entry of this pass provides.
@@ -79,7 +80,7 @@ bool Passes::can_go_on(int block, Direction direction) const {
   return true;
 }
 
-void Passes::enter(int block, Direction direction) {
+void ParameterGathers::enter(int block, Direction direction) {
   if (units_of(block).empty()) return;
   if (!can_go_on(block, direction)) {
     begin(direction);
@@ -90,18 +91,18 @@ void Passes::enter(int block, Direction direction) {
   for (Entry& entry : entries_) {
     if (entry.block == block) entry.reserved = false;
   }
-  // Gradients of higher blocks leave before this rank waits for a gather (passes.h).
+  // Gradients of higher blocks leave before this rank waits for a gather (parameter_gathers.h).
   pass(order_.mine_in_order() ? block : kNone);
   for (const int unit : units_of(block)) await(unit);
 }
 
-void Passes::pass(int block) {
+void ParameterGathers::pass(int block) {
   if (direction_ != Direction::kBackward) return;
   order_.check_peers();
   if (passing_) passing_(block);
 }
 
-void Passes::begin(Direction direction) {
+void ParameterGathers::begin(Direction direction) {
   end(false);
   direction_ = direction;
   under_way_ = true;
@@ -110,7 +111,7 @@ void Passes::begin(Direction direction) {
 }
 
 // Waits for unused gathers one by one, so that they need the memory of a single one.
-void Passes::end(bool all_done) {
+void ParameterGathers::end(bool all_done) {
   if (!under_way_) return;
   while (issued_ < entries_.size()) {
     issue();
@@ -128,7 +129,7 @@ void Passes::end(bool all_done) {
   under_way_ = false;
 }
 
-void Passes::finish(Direction direction, bool whole) {
+void ParameterGathers::finish(Direction direction, bool whole) {
   if (entries_.empty()) return;
   if (whole) {
     begin(direction);
@@ -137,7 +138,7 @@ void Passes::finish(Direction direction, bool whole) {
   if (under_way_ && direction_ == direction) end(true);
 }
 
-void Passes::issue() {
+void ParameterGathers::issue() {
   Entry& entry = at(issued_++);
   entry.reserved = true;
   Place& place = places_[static_cast<std::size_t>(entry.unit)];
@@ -149,7 +150,7 @@ void Passes::issue() {
   }
 }
 
-Passes::Gather Passes::gather(const Unit& unit) {
+ParameterGathers::Gather ParameterGathers::gather(const Unit& unit) {
   Gather gather;
   gather.part = unit.master.to(unit.type);
   gather.whole = at::empty({unit.elements}, gather.part.options());
@@ -158,7 +159,7 @@ Passes::Gather Passes::gather(const Unit& unit) {
   return gather;
 }
 
-void Passes::await(int unit) {
+void ParameterGathers::await(int unit) {
   order_.check_peers();
   Place& place = places_[static_cast<std::size_t>(unit)];
   if (!place.gather.work) return;
@@ -168,7 +169,7 @@ void Passes::await(int unit) {
   put_below(units_[static_cast<std::size_t>(unit)], place.buffer);
 }
 
-void Passes::release(int unit) {
+void ParameterGathers::release(int unit) {
   Place& place = places_[static_cast<std::size_t>(unit)];
   WEFT_CHECK(place.holds > 0, "release() of a unit that is not held");
   if (--place.holds > 0) return;
@@ -183,7 +184,7 @@ void Passes::release(int unit) {
   meter_.add(meter_.parameters, -units_[static_cast<std::size_t>(unit)].bytes());
 }
 
-void Passes::drain() {
+void ParameterGathers::drain() {
   while (!spares_.empty()) {
     spares_.back().work->wait();
     meter_.add(meter_.parameters, -static_cast<std::int64_t>(spares_.back().whole.nbytes()));

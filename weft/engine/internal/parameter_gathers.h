@@ -27,12 +27,12 @@
 
 namespace weft::engine::internal {
 
-class Passes {
+class ParameterGathers {
  public:
   enum class Direction { kForward, kBackward };
 
   // `units` and `meter` outlive it. Blocks without parameters have no entries.
-  Passes(Group group, std::vector<Unit>& units, int prefetch, Meter& meter);
+  ParameterGathers(Group group, std::vector<Unit>& units, int prefetch, Meter& meter);
   // Called in backward passes before this rank waits for a gather. It means that all gradients of
   // blocks above `block` are done.
   void on_passing(std::function<void(int block)> passing) { passing_ = std::move(passing); }

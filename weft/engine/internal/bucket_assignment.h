@@ -1,7 +1,7 @@
 // Divides a module's parameters into buckets, in the order in which their gradients become ready,
 // and buckets into chunks of work.
 //
-// Pure: every rank computes the same plan from the same sizes and order.
+// Pure: every rank computes the same assignment from the same sizes and order.
 #pragma once
 
 #include <cstdint>
@@ -20,13 +20,13 @@ struct Chunk {
   std::vector<Stretch> pieces;
 };
 
-struct Plan {
+struct BucketAssignment {
   std::vector<std::vector<int>> buckets;  // parameters, in the order of `order`
   std::vector<int> bucket_of;             // by parameter
   std::vector<Chunk> chunks;              // in the order of buckets
 };
 
-struct PlanOptions {
+struct BucketLimits {
   std::int64_t bucket_elements = 0;        // size of a full bucket
   std::int64_t first_bucket_elements = 0;  // size of the first bucket
   std::int64_t chunk_elements = 0;         // 0: no chunks
@@ -34,7 +34,7 @@ struct PlanOptions {
 
 // `sizes`: elements of each parameter; `order`: parameters as their gradients become ready. A
 // parameter is never split over buckets.
-Plan make_plan(const std::vector<std::int64_t>& sizes, const std::vector<int>& order,
-               const PlanOptions& options);
+BucketAssignment assign_buckets(const std::vector<std::int64_t>& sizes,
+                                const std::vector<int>& order, const BucketLimits& options);
 
 }  // namespace weft::engine::internal

@@ -1,4 +1,4 @@
-#include "weft/engine/internal/wire_plan.h"
+#include "weft/engine/internal/launch_order.h"
 
 #include <algorithm>
 #include <limits>
@@ -10,7 +10,7 @@ namespace weft::engine::internal {
 namespace {
 
 // Returns the bucket to send next if the link is free from `now` on.
-int next_of(const std::vector<Cargo>& buckets, const std::vector<int>& waiting, double now) {
+int next_of(const std::vector<TimedBucket>& buckets, const std::vector<int>& waiting, double now) {
   double earliest = std::numeric_limits<double>::infinity();
   for (int bucket : waiting) earliest = std::min(earliest, buckets[index(bucket)].ready);
   const double start = std::max(now, earliest);
@@ -24,7 +24,7 @@ int next_of(const std::vector<Cargo>& buckets, const std::vector<int>& waiting, 
 
 // Returns how much longer the next forward takes because it waits for buckets that have not
 // arrived.
-double stalls(const std::vector<Cargo>& buckets, const std::vector<double>& arrival) {
+double stalls(const std::vector<TimedBucket>& buckets, const std::vector<double>& arrival) {
   std::vector<int> by_need(buckets.size());
   std::iota(by_need.begin(), by_need.end(), 0);
   std::stable_sort(by_need.begin(), by_need.end(), [&](int a, int b) {
@@ -38,24 +38,24 @@ double stalls(const std::vector<Cargo>& buckets, const std::vector<double>& arri
 
 }  // namespace
 
-std::vector<Cargo> cargo_of(const std::vector<std::vector<int>>& buckets,
-                            const std::vector<std::int64_t>& sizes, const StepTimes& times,
-                            const LinkCost& link) {
-  std::vector<Cargo> cargo;
+std::vector<TimedBucket> timed_buckets(const std::vector<std::vector<int>>& buckets,
+                                       const std::vector<std::int64_t>& sizes,
+                                       const StepTimes& times, const LinkCost& link) {
+  std::vector<TimedBucket> timed;
   for (const auto& bucket : buckets) {
-    Cargo one{0, std::numeric_limits<double>::infinity(), link.latency};
+    TimedBucket one{0, std::numeric_limits<double>::infinity(), link.latency};
     for (int param : bucket) {
       one.ready = std::max(one.ready, times.ready[index(param)]);
       if (!times.needed.empty())
         one.needed = std::min(one.needed, times.backward + times.needed[index(param)]);
       one.transfer += static_cast<double>(sizes[index(param)]) * link.element;
     }
-    cargo.push_back(one);
+    timed.push_back(one);
   }
-  return cargo;
+  return timed;
 }
 
-Launches plan_launches(const std::vector<Cargo>& buckets, double backward, bool forward) {
+Launches order_launches(const std::vector<TimedBucket>& buckets, double backward, bool forward) {
   Launches launches;
   std::vector<int> waiting(buckets.size());
   std::iota(waiting.begin(), waiting.end(), 0);
