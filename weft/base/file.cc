@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <stdio.h>
+#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -44,6 +45,16 @@ UniqueFd create_file(const std::string& path) {
   UniqueFd fd(::open(path.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0644));
   if (!fd) fail_io("cannot create", path);
   return fd;
+}
+
+bool lock_file(int fd, const std::string& path) {
+  int why = fault_of({FileCall::kLock, path, kNone});
+  if (why == 0) {
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
+    why = errno;
+  }
+  if (why != EWOULDBLOCK) fail_io("cannot lock", path, why);
+  return false;
 }
 
 void flush_file(int fd, const std::string& path) {

@@ -36,7 +36,7 @@ class UniqueFd {
 
 // A call that changes files. Tests record the calls, make one of them fail, or end the process
 // there (set_file_fault).
-enum class FileCall { kCreate, kWrite, kFlush, kRename, kExchange, kRemove, kMakeFolder };
+enum class FileCall { kCreate, kWrite, kFlush, kRename, kExchange, kRemove, kMakeFolder, kLock };
 struct FileEvent {
   FileCall call;
   const std::string& path;      // Of a rename: the new name.
@@ -57,6 +57,10 @@ void write_all(int fd, std::string_view bytes, const std::string& path);
 
 // Makes a new file for writing. One that exists is an error.
 UniqueFd create_file(const std::string& path);
+
+// Locks an open file until the descriptor is closed, also by the death of the process (flock).
+// False: another descriptor has locked it. Throws Error where the file system has no locks.
+bool lock_file(int fd, const std::string& path);
 
 // Returns when the file's bytes are on the disk.
 void flush_file(int fd, const std::string& path);

@@ -41,6 +41,7 @@ Latest latest(const std::string& dir) {
     } catch (const Error& error) {
       if (error.code() != Errc::kCorrupt) throw;
       result.damaged.push_back(error.message());
+      result.damaged_steps.push_back(step);
     }
   }
   return result;

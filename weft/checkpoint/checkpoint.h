@@ -8,7 +8,8 @@
 //
 // The folder is written aside as ckpt/.tmp-step-…, each file and the folder are flushed, the folder
 // is renamed, and ckpt/ is flushed. After a crash or a power cut at any instant, the whole folder
-// is there or none of it. One writer at a time uses a `dir` (rank 0); any number of readers may.
+// is there or none of it. One writer at a time uses a `dir` (rank 0); any number of readers may. A
+// save locks `dir` with the file ckpt/.saving, so a second writer gets Error(kUnavailable).
 #pragma once
 
 #include <cstdint>
@@ -35,6 +36,9 @@ struct SaveOptions {
   int keep = 3;
   // Steps of checkpoints that stay besides these. Those of rank 0 count.
   std::vector<std::int64_t> also = {};
+  // Steps of checkpoints that are known to be damaged (Latest). They do not count towards `keep`.
+  // Those of rank 0 count.
+  std::vector<std::int64_t> damaged = {};
 };
 
 // Saves a checkpoint and returns its folder. Replaces a checkpoint of the same step, also at one
@@ -55,6 +59,7 @@ struct Latest {
   std::optional<std::string> folder;
   // One line for each newer checkpoint that was passed over, with the reason.
   std::vector<std::string> damaged;
+  std::vector<std::int64_t> damaged_steps;  // Their steps, in the same order.
 };
 
 // Verifies checkpoints from the newest down, until one is whole. A `dir` that does not exist holds

@@ -99,6 +99,21 @@ TEST(Checkpoint, KeepsTheNewestCheckpointsAndRemovesLeftoversOfACrash) {
   EXPECT_THAT(names_in(dir.path()), ElementsAre("notes", "step-00000001"));
 }
 
+// A run has resumed from step 20, since step 30 is damaged.
+TEST(Checkpoint, DamagedOnesDoNotCountAmongThoseToKeep) {
+  const TempDir dir;
+  for (const std::int64_t step : {20, 30}) save(dir.path(), sample(step));
+  fs::remove(dir / "step-00000030/manifest");
+  const Latest found = latest(dir.path());
+  EXPECT_THAT(found.damaged_steps, ElementsAre(30));
+  save(dir.path(), sample(21), {.keep = 2, .damaged = found.damaged_steps});
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000020", "step-00000021", "step-00000030"));
+  save(dir.path(), sample(31), {.keep = 2, .damaged = found.damaged_steps});
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000021", "step-00000030", "step-00000031"));
+  save(dir.path(), sample(32), {.keep = 2, .damaged = found.damaged_steps});
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000031", "step-00000032"));
+}
+
 TEST(Checkpoint, ReplacesACheckpointOfTheSameStep) {
   const TempDir dir;
   save(dir.path(), sample(7));

@@ -278,6 +278,7 @@ Latest latest(const std::string& dir, const Group& group) {
       return result;
     }
     result.damaged.push_back(*damage);
+    result.damaged_steps.push_back(internal::step_of_folder(folder));
   }
   return result;
 }

@@ -11,7 +11,8 @@
 // docs/checkpoints.md describes the format. A checkpoint is complete or absent at every instant: it
 // is written aside as ckpt/.tmp-step-…, each file and the folder are flushed, then the folder is
 // renamed. All ranks write into one folder, so several hosts need a shared file system. One writer
-// at a time uses a `dir`; any number of readers may.
+// at a time uses a `dir`; any number of readers may. A save locks `dir` with the file ckpt/.saving,
+// so a second writer gets Error(kUnavailable).
 #pragma once
 
 #include <chrono>

@@ -13,6 +13,7 @@
 #include <optional>
 #include <set>
 #include <thread>
+#include <utility>
 
 #include "weft/base/file.h"
 #include "weft/base/testing/file_faults.h"
@@ -238,6 +239,7 @@ TEST(ShardedCheckpoint, AllRanksFindTheSameNewestCompleteCheckpoint) {
     EXPECT_EQ(found.folder, dir / "step-00000001");
     EXPECT_THAT(found.damaged, ElementsAre(HasSubstr("step-00000003/model-00002"),
                                            HasSubstr("step-00000002/manifest: missing")));
+    EXPECT_THAT(found.damaged_steps, ElementsAre(3, 2));
     EXPECT_FALSE(latest(dir / "nowhere", group).folder);
   });
 }
@@ -409,6 +411,60 @@ TEST(ShardedCheckpoint, IsSavedOnAllRanksAlsoIfOlderOnesCannotBeRemoved) {
   });
   EXPECT_TRUE(is_moved);
   expect_whole(moved + "/step-00000001", tensors);
+}
+
+TEST(ShardedCheckpoint, IsRefusedOnAllRanksWhileAnotherJobSavesIntoTheFolder) {
+  const TempDir dir;
+  const auto tensors = some_tensors(1), others = some_tensors(2);
+  std::atomic<bool> is_under_way{false};
+  std::string said;
+  const FileFaults second_job([&](FileCall call, const std::string& path) {
+    if (call == FileCall::kWrite && path.ends_with("/manifest") && !is_under_way.exchange(true)) {
+      said = refused_by_all(
+          dir.path(), [&](int rank) { return shards_of(1, others, flat_shards, rank, 3); },
+          Errc::kUnavailable);
+    }
+    return 0;
+  });
+  Checkpoint first{.step = 1, .parts = {}, .state = {}};
+  for (const Named& one : tensors) first.parts["model"][one.name] = one.tensor;
+  const std::string folder = save(dir.path(), first);
+  EXPECT_THAT(said, HasSubstr("rank 0: another process is saving a checkpoint into " + dir.path()));
+  EXPECT_THAT(names_in(dir.path()), ElementsAre("step-00000001"));
+  expect_whole(folder, tensors);
+  save_over(3, dir.path(), 2, others, flat_shards);  // the folder is free again
+}
+
+// On a file system without locks, where another job has begun the same step meanwhile.
+TEST(ShardedCheckpoint, IsNotReplacedByFilesThatAnotherJobHasBegun) {
+  const TempDir dir;
+  const auto tensors = some_tensors(1), others = some_tensors(2);
+  const std::string aside = dir / ".tmp-step-00000001";
+  const struct {
+    FileCall call;
+    std::string path;
+  } moments[] = {{FileCall::kWrite, aside + "/state.json"}, {FileCall::kFlush, aside}};
+  for (const auto& moment : moments) {
+    SCOPED_TRACE(moment.path);
+    bool has_begun = true;  // the first save is alone
+    const FileFaults other_job([&](FileCall call, const std::string& path) {
+      if (call == moment.call && path == moment.path && !std::exchange(has_begun, true)) {
+        fs::remove_all(aside);
+        fs::create_directory(aside);
+        std::ofstream(aside + "/model-00001-of-00003.safetensors") << "not complete";
+      }
+      return call == FileCall::kLock ? ENOLCK : 0;
+    });
+    const std::string folder = save_over(3, dir.path(), 1, tensors, flat_shards);
+    has_begun = false;
+    EXPECT_THAT(
+        refused_by_all(
+            dir.path(), [&](int rank) { return shards_of(1, others, flat_shards, rank, 3); },
+            Errc::kUnavailable),
+        HasSubstr(aside + " was removed or replaced during the save"));
+    expect_whole(folder, tensors);
+    EXPECT_TRUE(fs::exists(aside + "/model-00001-of-00003.safetensors"));  // still the other job's
+  }
 }
 
 TEST(AsyncSaver, LetsTheStateChangeWhileTheFilesAreWritten) {

@@ -6,7 +6,10 @@
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
 
+#include <cstdint>
 #include <filesystem>
+#include <utility>
+#include <vector>
 
 #include "weft/base/file.h"
 #include "weft/base/testing/refusal.h"
@@ -110,6 +113,41 @@ TEST(RunSaver, NeverDeletesTheCheckpointThatBestJsonNames) {
   EXPECT_EQ(named_best(dir.path()), 1);
   EXPECT_TRUE(fs::exists(folder + "/step-00000001"));
   EXPECT_FALSE(fs::exists(folder + "/step-00000004"));
+}
+
+TEST(RunSaver, DoesNotCountDamagedCheckpointsAmongThoseToKeep) {
+  const TempDir dir;
+  const std::string folder = dir / "ckpt";
+  replicate(2, [&](const Group& group) {
+    auto model = model_over(group);
+    const auto saver_with = [&](std::vector<std::int64_t> damaged) {
+      return RunSaver(group, model.shards(),
+                      {.folder = group.rank() == 0 ? folder : "",
+                       .keep = 2,
+                       .async = false,
+                       .damaged = std::move(damaged)});
+    };
+    RunSaver first = saver_with({});
+    for (const std::int64_t step : {20, 30}) first.save(shards_of(model.shards(), at_step(step)));
+    first.finish();
+    if (group.rank() == 0) fs::remove(folder + "/step-00000030/manifest");
+    group.barrier();
+    const auto saved = load_latest(group, folder);
+    ASSERT_TRUE(saved);
+    EXPECT_EQ(saved->damaged(), std::vector<std::int64_t>{30});
+    RunSaver resumed = saver_with(saved->damaged());
+    resumed.save(shards_of(model.shards(), at_step(21)));
+    resumed.finish();
+    if (group.rank() == 0) {
+      EXPECT_TRUE(fs::exists(folder + "/step-00000020"));
+    }
+    group.barrier();
+    for (const std::int64_t step : {30, 31})  // step 30 is whole again
+      resumed.save(shards_of(model.shards(), at_step(step)));
+    resumed.finish();
+  });
+  EXPECT_TRUE(fs::exists(folder + "/step-00000030"));
+  EXPECT_FALSE(fs::exists(folder + "/step-00000021"));
 }
 
 TEST(Saved, ReadsCheckpointsOfOlderVersions) {

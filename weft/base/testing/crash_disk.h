@@ -69,6 +69,7 @@ class CrashDisk {
         change(folder, {{name, node_at(call.from)}, {place(call.from).second, node_at(call.path)}});
         break;
       case FileCall::kFlush: flush(*node_at(call.path)); break;
+      case FileCall::kLock: break;
     }
   }
 

@@ -117,12 +117,18 @@ void remove_aside(const std::string& dir) {
   }
 }
 
-void remove_old(const std::string& dir, std::int64_t saved, int keep,
-                const std::vector<std::int64_t>& also) {
-  int kept = 0;
+void remove_old(const std::string& dir, std::int64_t saved, const SaveOptions& options) {
+  const auto has = [](const std::vector<std::int64_t>& steps, std::int64_t step) {
+    return std::ranges::find(steps, step) != steps.end();
+  };
+  int kept = 1;  // the one that was saved
   for (const auto& [step, folder] : list_folders(dir)) {
-    if (step == saved || ++kept <= keep - 1) continue;
-    if (std::ranges::find(also, step) != also.end()) continue;
+    if (step == saved) continue;
+    if (kept < options.keep) {
+      if (!has(options.damaged, step)) ++kept;
+      continue;
+    }
+    if (has(options.also, step)) continue;
     // The folder is renamed first, so that a half removed one is never taken for a damaged
     // checkpoint.
     const std::string aside = aside_name(dir, step);

@@ -13,6 +13,10 @@
 #include "weft/checkpoint/internal/input_file.h"
 #include "weft/checkpoint/internal/manifest.h"
 
+namespace weft::checkpoint {
+struct SaveOptions;
+}
+
 namespace weft::checkpoint::internal {
 
 constexpr std::string_view kStepPrefix = "step-";
@@ -42,10 +46,9 @@ void put_in_place(const std::string& aside, const std::string& target);
 // Removes temporary folders left by crashes and by put_in_place(). A crash may have left the only
 // checkpoint of a step under such a name: it gets its own name again. Ignores errors.
 void remove_aside(const std::string& dir);
-// Removes all checkpoints but the newest `keep`, and those of the steps `also`. `saved` counts as
-// one of the newest whatever its step is. Ignores errors.
-void remove_old(const std::string& dir, std::int64_t saved, int keep,
-                const std::vector<std::int64_t>& also = {});
+// Removes the checkpoints that these options do not keep. `saved` counts as one of the newest
+// whatever its step is. Ignores errors.
+void remove_old(const std::string& dir, std::int64_t saved, const SaveOptions& options);
 
 // Writes and reads a flat JSON object of strings.
 std::string render_state(const std::map<std::string, std::string>& state);

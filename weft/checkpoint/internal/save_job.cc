@@ -1,18 +1,22 @@
 // The commit of a checkpoint. After a crash at any moment, it is complete or absent:
 //
-//   1  rank 0   make ckpt/.tmp-step-N, after removing what crashes have left
+//   1  rank 0   lock ckpt; make ckpt/.tmp-step-N, after removing what crashes have left
 //   2  all      write their files into it, and flush each one (FileWriter::finish())
 //   3  rank 0   check by the ranks' reports that the slices make up whole tensors
 //   4  rank 0   write and flush the indices and state.json, then the manifest with all checksums
 //   5  rank 0   flush ckpt/.tmp-step-N: the names of the files are on the disk
 //   6  rank 0   rename it to step-N, or exchange the two: now there is a checkpoint
 //   7  rank 0   flush ckpt: the new name is on the disk
-//   8  rank 0   remove older checkpoints, each renamed before it is removed
+//   8  rank 0   remove older checkpoints, each renamed before it is removed; unlock ckpt
 //
 // If step 6 or 7 fails, step-N becomes what it was before, since the save counts as failed.
 //
 // Nothing is renamed before its content is on the disk, and nothing older is removed before the new
 // checkpoint is. Readers look for names step-N alone, so they never see a half written folder.
+//
+// Another job must not save into ckpt meanwhile: step 1 of one would remove the folder of the other.
+// The lock prevents that. Where it does not (a file system without locks), rank 0 finds before steps
+// 4 and 6 that ckpt/.tmp-step-N is not the folder that it has made, and the save fails.
 //
 // The ranks go through three phases together: 1, 2, and 3 to 7. A phase ends on all ranks when all
 // have done their part, or with the error of the lowest rank that has failed. A rank that writes
@@ -27,6 +31,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <optional>
 
 #include "weft/base/caught/caught.h"
 #include "weft/base/error.h"
@@ -35,6 +40,7 @@
 #include "weft/checkpoint/internal/dtypes.h"
 #include "weft/checkpoint/internal/file_writer.h"
 #include "weft/checkpoint/internal/folder.h"
+#include "weft/checkpoint/internal/folder_lock.h"
 #include "weft/checkpoint/internal/index.h"
 #include "weft/comm/texts.h"
 
@@ -269,11 +275,25 @@ PlannedFile plan_file(const std::string& part, const std::string& name, const Sl
 void tidy_up(const SaveJob& job, bool is_complete) noexcept {
   try {
     remove_aside(job.dir);
-    if (is_complete && job.options.keep > 0)
-      remove_old(job.dir, job.step, job.options.keep, job.options.also);
+    if (is_complete && job.options.keep > 0) remove_old(job.dir, job.step, job.options);
   } catch (const std::exception& error) {
     log_warn("older checkpoints are not removed: " + describe(error));
   }
+}
+
+// Steps 3 to 7. Their order makes the checkpoint safe. `made`: ckpt/.tmp-step-N.
+void commit(const SaveJob& job, const std::vector<std::string>& reports, const OwnFolder& made) {
+  const std::string aside = aside_name(job.dir, job.step);
+  Whole whole(job);
+  for (const std::string& one : reports) whole.add(json::parse(one));
+  made.require_in_place();
+  whole.write_indices(aside);
+  whole.manifest.files[kStateName] = write_text(aside + "/" + kStateName, render_state(job.state));
+  made.require_in_place();
+  write_text(aside + "/" + kManifestName, render_manifest(whole.manifest));
+  flush_directory(aside);
+  made.require_in_place();
+  put_in_place(aside, job.dir + "/" + folder_name(job.step));
 }
 
 }  // namespace
@@ -324,13 +344,16 @@ std::string run_save(const SaveJob& job, const Ranks& ranks) {
                     aside = aside_name(job.dir, job.step);
   const bool first = ranks.rank == 0;
   Rounds rounds(ranks, job.step);
+  std::optional<FolderLock> lock;  // of rank 0, as the next one
+  std::optional<OwnFolder> made;
   try {
     rounds.together([&](const auto&) {
       if (job.refused) throw *job.refused;
       if (!first) return;
       make_directories(job.dir);
+      lock.emplace(job.dir);
       remove_aside(job.dir);
-      make_directory(aside);
+      made.emplace(aside);
     });
     json files = json::array();
     std::string report;
@@ -350,19 +373,11 @@ std::string run_save(const SaveJob& job, const Ranks& ranks) {
     const std::vector<std::string> reports =
         ranks.size == 1 ? std::vector{report} : ranks.collect(report);
     rounds.together([&](const auto&) {
-      if (!first) return;
-      Whole whole(job);
-      for (const std::string& one : reports) whole.add(json::parse(one));
-      whole.write_indices(aside);
-      whole.manifest.files[kStateName] =
-          write_text(aside + "/" + kStateName, render_state(job.state));
-      write_text(aside + "/" + kManifestName, render_manifest(whole.manifest));
-      // Steps 5 to 7. Their order makes the checkpoint safe.
-      flush_directory(aside);
-      put_in_place(aside, target);
+      if (first) commit(job, reports, *made);
     });
   } catch (...) {
-    if (first) tidy_up(job, false);
+    // Without the lock, or if its folder was replaced, the temporary folders are another job's.
+    if (lock && (!made || made->is_in_place())) tidy_up(job, false);
     throw;
   }
   if (first) tidy_up(job, true);

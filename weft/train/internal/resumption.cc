@@ -15,6 +15,7 @@ void Resumption::open(std::optional<Saved> state, const std::string& folder) {
   recovers_ = state.has_value();
   saved_ = std::move(state);
   if (!saved_) saved_ = load_latest(world_, folder);
+  if (saved_) damaged_ = saved_->damaged();
   if (!saved_) log_warn("the run has no checkpoint yet: starting from the beginning");
 }
 

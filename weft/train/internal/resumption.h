@@ -1,8 +1,10 @@
 // The state that a run continues from: the newest checkpoint, or copies in memory.
 #pragma once
 
+#include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/base/config.h"
 #include "weft/comm/group.h"
@@ -26,6 +28,8 @@ class Resumption {
   const std::optional<Saved>& saved() const { return saved_; }
   // The state was in memory.
   bool recovers() const { return recovers_; }
+  // Steps of the damaged checkpoints that open() has passed over.
+  const std::vector<std::int64_t>& damaged() const { return damaged_; }
   // Options for a learner of this many replicas. From a checkpoint, the batch and the rate go on as
   // changes of the number of ranks have left them. Throws Error(kInvalidArgument) if the
   // configuration asks for another batch than that of the checkpoint.
@@ -47,6 +51,7 @@ class Resumption {
   const Config& config_;
   const Group world_;
   std::optional<Saved> saved_;  // until it is restored
+  std::vector<std::int64_t> damaged_;
   bool recovers_ = false;
 };
 

@@ -19,8 +19,9 @@ void RunCheckpoints::make_saver(Learner& learner, const BestMark& best) {
   // The loss of the newest checkpoint's weights may not have been checked yet, so the previous
   // checkpoint is kept too.
   const int keep = options_.keep == 1 ? 2 : static_cast<int>(options_.keep);
-  saver_.emplace(world_, learner.parts(false),
-                 RunSaver::Options{folder_, keep, options_.checkpoint_async && are_on(), best});
+  saver_.emplace(
+      world_, learner.parts(false),
+      RunSaver::Options{folder_, keep, options_.checkpoint_async && are_on(), best, damaged_});
 }
 
 bool RunCheckpoints::minutes_due() const {

@@ -88,6 +88,7 @@ RunSaver::RunSaver(const Group& world, const checkpoint::Parts& now, const Optio
       keep_(options.keep),
       best_(options.best),
       kept_(kept_of(options)),
+      damaged_(options.damaged),
       saver_(world, staging_bytes(world, options.async, bytes_of(now))) {
   saver_.reserve({.parts = now, .state = {}});
 }
@@ -140,7 +141,9 @@ void RunSaver::save(const checkpoint::Shards& shards, const BestMark& best) {
   report(saver_.wait());
   // After report(), which may have changed kept_: this save removes what was kept before.
   if (best.step == shards.step) best_ = best;
-  report(saver_.save(folder_, shards, {.keep = keep_, .also = {best_.step, kept_}}));
+  std::erase(damaged_, shards.step);  // the new one takes its place
+  report(saver_.save(folder_, shards,
+                     {.keep = keep_, .also = {best_.step, kept_}, .damaged = damaged_}));
 }
 
 void RunSaver::poll() { report(saver_.poll()); }
@@ -268,7 +271,8 @@ std::optional<Saved> load_latest(const Group& world, const std::string& folder) 
   }
   if (!latest.folder) return std::nullopt;
   std::optional<Saved> saved;
-  comm::together(world, [&] { saved.emplace(checkpoint::Reader(*latest.folder)); });
+  comm::together(world,
+                 [&] { saved.emplace(checkpoint::Reader(*latest.folder), latest.damaged_steps); });
   return saved;
 }
 

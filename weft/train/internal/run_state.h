@@ -59,6 +59,7 @@ class RunSaver {
     bool async = true;
     // Checkpoint of the best evaluation so far, which is kept.
     BestMark best = {};
+    std::vector<std::int64_t> damaged = {};  // steps of checkpoints that do not count towards keep
   };
   // Allocates the memory for the copies that asynchronous saves need, for states like `now`.
   // Collective.
@@ -86,15 +87,19 @@ class RunSaver {
   const int keep_;
   BestMark best_;      // the best evaluation whose checkpoint was begun
   std::int64_t kept_;  // step of the best checkpoint that is complete; -1: none
+  std::vector<std::int64_t> damaged_;
   checkpoint::AsyncSaver saver_;
 };
 
 // A checkpoint that a run resumes from.
 class Saved {
  public:
-  explicit Saved(checkpoint::Reader reader) : reader_(std::move(reader)) {}
+  explicit Saved(checkpoint::Reader reader, std::vector<std::int64_t> damaged = {})
+      : reader_(std::move(reader)), damaged_(std::move(damaged)) {}
 
   const checkpoint::Reader& reader() const { return reader_; }
+  // Steps of newer checkpoints, which are damaged.
+  const std::vector<std::int64_t>& damaged() const { return damaged_; }
   // Throws Error(kCorrupt) if a number is missing. Only the global batch is in checkpoints of older
   // versions; the rest is then 0.
   BatchDivision batch() const;
@@ -111,6 +116,7 @@ class Saved {
 
  private:
   checkpoint::Reader reader_;
+  std::vector<std::int64_t> damaged_;
 };
 
 // The newest complete checkpoint in rank 0's `folder`; nullopt if there is none. Every rank opens
