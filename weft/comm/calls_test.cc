@@ -125,6 +125,44 @@ TEST(Calls, OfTensorsThatAreNotInMemoryAreRefusedInPlainWords) {
     };
     check(at::empty({3}, at::TensorOptions(at::kFloat).device(at::kMeta)), "a tensor on meta");
     check(at::eye(3).to_sparse_csr(), "a sparse tensor");
+    check(at::quantize_per_tensor(at::ones({4}), 0.5, 0, at::kQInt8), "a quantized tensor");
+    group.barrier();
+  });
+}
+
+TEST(Calls, OfTensorsWhoseStorageIsTooShortAreRefused) {
+  replicate(2, [](const Group& group) {
+    // Memory that is freed for a while, as of sharded parameters.
+    const auto shrunk = [](at::Tensor tensor) {
+      tensor.storage().unsafeGetStorageImpl()->set_nbytes(tensor.storage().nbytes() - 1);
+      return tensor;
+    };
+    const auto check = [&](const std::function<void()>& call) {
+      expect_refused(call, Errc::kInvalidArgument, "but its storage has ");
+    };
+    const int peer = 1 - group.rank();
+    for (at::Tensor tensor :
+         {shrunk(at::ones({8})), shrunk(at::ones({4, 4}).t()), shrunk(at::ones({8})).slice(0, 4),
+          shrunk(at::ones({8}, at::kComplexFloat))}) {
+      at::Tensor two = at::ones({2 * tensor.numel()}, tensor.options());
+      check([&] { group.all_reduce(tensor); });
+      check([&] { wait(group.all_reduce_async(tensor)); });
+      check([&] { group.broadcast(tensor); });
+      check([&] { group.all_gather(two, tensor); });
+      check([&] { group.reduce_scatter(tensor, two); });
+      check([&] { group.send(tensor, peer); });
+      check([&] { group.recv(tensor, peer); });
+    }
+    group.barrier();
+  });
+}
+
+TEST(Calls, OfPreparedTensorsWhoseStorageHasBecomeTooShortAreRefused) {
+  replicate(2, [](const Group& group) {
+    at::Tensor tensor = at::ones({8});
+    PreparedAllReduce sum = group.prepare_all_reduce(tensor);
+    tensor.storage().unsafeGetStorageImpl()->set_nbytes(0);
+    expect_refused([&] { sum.run(); }, Errc::kInvalidArgument, "but its storage has 0");
     group.barrier();
   });
 }

@@ -104,7 +104,7 @@ PreparedAllReduce Group::prepare_all_reduce(const at::Tensor& tensor, ReduceOp o
 void PreparedAllReduce::run() {
   Call& call = *call_;
   call.require_ready();
-  if (call.plain) {
+  if (call.plain && internal::plain_type(call.tensor)) {
     net::DirectArgs& args = *call.plain;
     args.input = args.output = call.tensor.data_ptr();
     args.timeout = call.timeout.count() > 0 ? call.timeout : call.weft->timeout();

@@ -18,6 +18,7 @@
 #include <cmath>
 #include <functional>
 
+#include "weft/base/error.h"
 #include "weft/comm/internal/staging.h"
 #include "weft/kernels/reduce.h"
 
@@ -76,6 +77,24 @@ std::span<const std::byte> memory_of(const at::Tensor& tensor) {
           at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize())};
 }
 
+// Bytes of the tensor's storage. A caller may have made it too short: untyped_storage().resize_().
+std::size_t storage_bytes(const at::Tensor& tensor) {
+  const c10::Storage& storage = tensor.unsafeGetTensorImpl()->unsafe_storage();
+  return storage ? storage.nbytes() : 0;
+}
+
+// Throws kInvalidArgument if elements of a strided tensor are beyond the end of its storage.
+void require_stored(const at::Tensor& tensor) {
+  if (tensor.numel() == 0) return;
+  const std::size_t needed =
+      at::detail::computeStorageNbytes(tensor.sizes(), tensor.strides(), tensor.itemsize(),
+                                       static_cast<std::size_t>(tensor.storage_offset()));
+  WEFT_REQUIRE(needed <= storage_bytes(tensor),
+               "a tensor of shape " + shape_of(tensor) + " needs " + std::to_string(needed) +
+                   " bytes, but its storage has " + std::to_string(storage_bytes(tensor)) +
+                   "; it was made shorter, such as by untyped_storage().resize_()");
+}
+
 struct Place {
   std::span<const std::byte> memory;
   std::size_t number;  // in its list
@@ -127,6 +146,7 @@ at::Tensor premultiplied(const at::Tensor& tensor, const c10d::ReduceOp& op) {
   const auto* by = dynamic_cast<const c10d::PreMulSumSupplement*>(op.supplement_.get());
   WEFT_REQUIRE(by != nullptr, "PREMUL_SUM needs a factor");
   require_reduction(tensor, ReduceOp::kSum);
+  require_dense(tensor);
   const at::Tensor& factor = by->tensor_factor;
   if (!factor.defined()) return times(tensor, by->double_factor);
   WEFT_REQUIRE(factor.numel() == 1,
@@ -172,6 +192,8 @@ void require_writable(const std::string& operation, const std::vector<at::Tensor
         output.layout() != at::kStrided || at::has_internal_overlap(output) != at::MemOverlap::Yes,
         operation + ": an output of shape " + shape_of(output) +
             " is expanded: several of its elements share memory; use its contiguous()");
+    if (output.layout() == at::kStrided && !output.is_quantized() && !output.is_meta())
+      require_stored(output);
   }
 }
 
@@ -206,8 +228,10 @@ std::vector<at::Tensor> apart_from(const std::vector<at::Tensor>& outputs,
   each_overlap(places_of(all), [&](const Place& a, const Place& b) {
     const auto [low, high] = std::minmax(a.number, b.number);
     // Inputs may overlap each other: only an output changes one.
-    if (low < first && high >= first && apart[high - first].is_same(inputs[high - first]))
+    if (low < first && high >= first && apart[high - first].is_same(inputs[high - first])) {
+      require_dense(inputs[high - first]);
       apart[high - first] = inputs[high - first].clone();
+    }
   });
   return apart;
 }
@@ -221,7 +245,10 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* opera
 
 at::Tensor flatten(const std::vector<at::Tensor>& tensors) {
   std::vector<at::Tensor> flat;
-  for (const auto& tensor : tensors) flat.push_back(tensor.reshape({-1}));
+  for (const auto& tensor : tensors) {
+    require_dense(tensor);
+    flat.push_back(tensor.reshape({-1}));
+  }
   return at::cat(flat);
 }
 
@@ -231,16 +258,24 @@ std::optional<DType> plain_type(const at::Tensor& tensor) {
     return std::nullopt;
   const Element element = element_of(tensor.scalar_type());
   if (!element.reducible || element.per_element != 1) return std::nullopt;
+  // Quantized types are not reducible. The regular path refuses a storage that is too short.
+  const std::size_t bytes = tensor.nbytes();
+  if (bytes > 0 &&
+      bytes + static_cast<std::size_t>(tensor.storage_offset()) * size_of(element.dtype) >
+          storage_bytes(tensor))
+    return std::nullopt;
   return element.dtype;
 }
 
 void require_dense(const at::Tensor& tensor) {
-  WEFT_REQUIRE(
-      tensor.defined() && tensor.layout() == at::kStrided && (tensor.is_cpu() || tensor.is_cuda()),
-      "the weft backend supports dense tensors on the CPU or a CUDA device, not " +
-          (!tensor.defined()                 ? "an undefined tensor"
-           : tensor.layout() != at::kStrided ? "a sparse tensor"
-                                             : "a tensor on " + tensor.device().str()));
+  WEFT_REQUIRE(tensor.defined() && tensor.layout() == at::kStrided && !tensor.is_quantized() &&
+                   (tensor.is_cpu() || tensor.is_cuda()),
+               "the weft backend supports dense tensors on the CPU or a CUDA device, not " +
+                   (!tensor.defined()                 ? "an undefined tensor"
+                    : tensor.layout() != at::kStrided ? "a sparse tensor"
+                    : tensor.is_quantized() ? "a quantized tensor; send its int_repr() and scale"
+                                            : "a tensor on " + tensor.device().str()));
+  require_stored(tensor);
 }
 
 Dense::Dense(const at::Tensor& tensor, Use use) : tensor_(tensor), use_(use) {

@@ -32,7 +32,7 @@ void require_list(const char* operation, const std::vector<at::Tensor>& list, in
 void require_root(const char* operation, std::int64_t root, int size);
 
 // Throws kInvalidArgument if a tensor is undefined, or is expanded, so that several of its elements
-// are one place in memory.
+// are one place in memory, or if its storage is too short for its elements.
 void require_writable(const std::string& operation, const std::vector<at::Tensor>& outputs);
 
 // Throws kInvalidArgument if two contiguous outputs share memory.
@@ -57,7 +57,7 @@ const at::Tensor& only(const std::vector<at::Tensor>& tensors, const char* opera
 at::Tensor flatten(const std::vector<at::Tensor>& tensors);
 
 // The element type of a tensor whose memory is one contiguous run of real numbers on the CPU. None
-// for any other tensor.
+// for any other tensor, and if its storage is too short for its elements.
 std::optional<DType> plain_type(const at::Tensor& tensor);
 
 // Throws kInvalidArgument for tensors that Dense cannot take.
@@ -66,7 +66,8 @@ void require_dense(const at::Tensor& tensor);
 // A tensor's memory as one contiguous run: its own, or a copy if it is not contiguous, is on a CUDA
 // device (staging.h), or is a lazy conjugate or negation. Complex tensors count as pairs of reals.
 // Types that cannot be reduced (such as float8) can still be moved, as bytes. Throws
-// kInvalidArgument for tensors that are not dense or on another device.
+// kInvalidArgument for tensors that are not dense, quantized, on another device, or whose storage is
+// too short for their elements.
 class Dense {
  public:
   enum Use { kIn, kOut, kInOut };

@@ -61,6 +61,7 @@ WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(
                       // Each result is that of its tensor alone, also where tensors share memory.
                       const bool apart = !any_overlap(tensors);
                       Tensors own;
+                      for (const auto& tensor : tensors) internal::require_dense(tensor);
                       for (const auto& tensor : tensors)
                         own.push_back(apart ? tensor : tensor.clone());
                       for (std::size_t left = own.size(); left-- > 0;)
