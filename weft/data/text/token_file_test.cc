@@ -198,13 +198,20 @@ class TokenizeFiles : public TokenFiles {
 TEST_F(TokenizeFiles, EndEachDocumentByItsToken) {
   const std::string text = "one\ntwo\n\n\nthree\r\n\r\nfour";
   EXPECT_EQ(spelled(text, Documents::kFile), text + "|");
-  EXPECT_EQ(spelled(text, Documents::kLine), "one|two|three\r|four|");
-  EXPECT_EQ(spelled(text, Documents::kBlank), "one\ntwo|three\r|four|");
+  EXPECT_EQ(spelled(text, Documents::kLine), "one|two|three|four|");
+  EXPECT_EQ(spelled(text, Documents::kBlank), "one\ntwo|three|four|");
   EXPECT_EQ(report_.documents, 3);
-  EXPECT_EQ(report_.bytes, 7 + 6 + 4);
-  EXPECT_EQ(report_.tokens, 7 + 6 + 4 + 3);
+  EXPECT_EQ(report_.bytes, 7 + 5 + 4);
+  EXPECT_EQ(report_.tokens, 7 + 5 + 4 + 3);
   EXPECT_EQ(spelled("", Documents::kFile), "");
   EXPECT_EQ(spelled("\n\n", Documents::kLine), "");
+}
+
+TEST_F(TokenizeFiles, TakeLinesThatEndInACarriageReturnAndALineFeed) {
+  const std::string text = "one\r\ntwo\r\n\r\nth\rree\r\n";
+  EXPECT_EQ(spelled(text, Documents::kFile), text + "|");
+  EXPECT_EQ(spelled(text, Documents::kLine), "one|two|th\rree|");
+  EXPECT_EQ(spelled(text, Documents::kBlank), "one\r\ntwo|th\rree|");
 }
 
 TEST_F(TokenizeFiles, GiveTheSameTokensIfDocumentsSpanTheBuffer) {

@@ -37,16 +37,22 @@ class DocumentReader {
     while (next_line(line)) {
       const bool blank = line.empty() || line == "\r";
       if (blank && document.empty()) continue;
-      if (blank) return true;
+      if (blank) return end(document);
       if (options_.documents == Documents::kBlank && !document.empty()) document += '\n';
       document += line;
       limit(document);
-      if (options_.documents == Documents::kLine) return true;
+      if (options_.documents == Documents::kLine) return end(document);
     }
-    return !document.empty();
+    return end(document);
   }
 
  private:
+  // Removes the rest of the last line's end, which may be "\r\n". Returns false if nothing is left.
+  static bool end(std::string& document) {
+    if (document.ends_with('\r')) document.pop_back();
+    return !document.empty();
+  }
+
   bool fill() {
     if (at_ < buffer_.size()) return true;
     buffer_.resize(kChunk);

@@ -18,7 +18,7 @@ std::string check_text_file(const std::string& path);
 
 enum class Documents {
   kFile,   // Each file is a document.
-  kLine,   // Each line that is not blank is a document, without its line feed.
+  kLine,   // Each line that is not blank is a document, without its line end.
   kBlank,  // Blank lines separate documents. A document keeps the line feeds within it.
 };
 

@@ -14,6 +14,7 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/linear/data/internal/libsvm_parser.h"
 #include "weft/linear/data/power_law.h"
+#include "weft/linear/data/text_file.h"
 
 namespace weft::linear {
 namespace libsvm_test {
@@ -107,6 +108,22 @@ TEST(Libsvm, WritesValuesThatReadBackAsTheSameBits) {
 TEST(Libsvm, DoesNotStoreZerosAndNumbersTooSmallForFloat32) {
   EXPECT_EQ(text_of(parse("1 1:0 2:-0.0 3:1e-60 4:1e-400 5:1\n")), "1 5:1.00/");
   EXPECT_EQ(error_of("1 2:0 2:1\n"), "Corrupt: data:1:7: index 2 is twice in this row");
+}
+
+TEST(ParseNumber, TellsTooSmallFromTooLargeByDigitsAndExponentTogether) {
+  const std::string zeros(400, '0'), nines(400, '9');
+  for (const std::string& small : std::vector<std::string>{
+           "1e-400", "-1.5e-400", "0." + zeros + "1", "0." + zeros + "1e5", "." + zeros + "1e+5",
+           "123e-99999999999999999999", "-0." + zeros + "25e-7", "1e-0400", nines + "e-900"}) {
+    EXPECT_EQ(parse_number(small), 0.0) << small;
+  }
+  for (const std::string& large : std::vector<std::string>{
+           "1e400", "1" + zeros, "1" + zeros + "e-1", "-1" + zeros + ".5e-1", "0.001e400",
+           "1e99999999999999999999", "0." + zeros + "1e900", nines + "E-5"}) {
+    EXPECT_EQ(parse_number(large), std::nullopt) << large;
+  }
+  EXPECT_EQ(parse_number("1" + zeros + "e-399"), 10.0);
+  EXPECT_EQ(parse_number("0." + zeros + "1e402"), 10.0);
 }
 
 TEST(Libsvm, AppendsTheBiasToEachRow) {

@@ -1,20 +1,36 @@
 #include "weft/linear/data/text_file.h"
 
+#include <algorithm>
 #include <charconv>
 #include <cmath>
+#include <cstdint>
 #include <system_error>
 
 namespace weft::linear {
 namespace {
 
-// True if a number that float64 cannot hold is too small, not too large. Its exponent decides,
-// since a mantissa without one would need hundreds of digits.
+// The exponent of a number, at most 10^15 from 0. No word has as many digits.
+std::int64_t exponent_of(std::string_view number) {
+  constexpr std::int64_t kMost = 1'000'000'000'000'000;
+  const auto e = number.find_first_of("eE");
+  if (e == std::string_view::npos) return 0;
+  std::string_view digits = number.substr(e + 1);
+  const bool is_negative = digits.starts_with('-');
+  if (is_negative || digits.starts_with('+')) digits.remove_prefix(1);
+  std::int64_t exponent = 0;
+  for (const char digit : digits) exponent = std::min(kMost, 10 * exponent + (digit - '0'));
+  return is_negative ? -exponent : exponent;
+}
+
+// True if a decimal number that float64 cannot hold is too small, not too large: its first digit
+// that is not 0 is behind the decimal point, once the exponent has moved the point.
 bool is_tiny(std::string_view number) {
-  const auto exponent = number.find_first_of("eE");
-  if (exponent != std::string_view::npos) return number.substr(exponent + 1).starts_with('-');
-  const auto point = number.find('.');
-  return point != std::string_view::npos &&
-         number.substr(0, point).find_first_of("123456789") == std::string_view::npos;
+  const std::string_view mantissa = number.substr(0, number.find_first_of("eE"));
+  const auto first = mantissa.find_first_of("123456789");
+  if (first == std::string_view::npos) return true;
+  const auto point = std::min(mantissa.find('.'), mantissa.size());
+  const auto zeros = static_cast<std::int64_t>(first) - static_cast<std::int64_t>(point);
+  return exponent_of(number) < zeros;
 }
 
 }  // namespace
