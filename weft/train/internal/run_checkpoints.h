@@ -26,8 +26,8 @@ class RunCheckpoints {
   // Training begins after `step`. `is_saved`: the newest checkpoint has this step. `folder`: of the
   // checkpoints; used on rank 0 only. `copies`: copy the state to memory. Collective.
   void start(std::string folder, std::int64_t step, bool is_saved, bool copies);
-  // Steps of damaged checkpoints, which do not count towards those to keep. Call it before the first
-  // save and before make_saver().
+  // Steps of damaged checkpoints, which do not count towards those to keep. Call it before the
+  // first save and before make_saver().
   void set_damaged(std::vector<std::int64_t> steps) { damaged_ = std::move(steps); }
   // Allocates the memory that checkpoints need. Without it, the first save does so. Collective.
   void make_saver(Learner& learner, const BestMark& best);
