@@ -4,8 +4,11 @@
 #include <unistd.h>
 
 #include <cstring>
+#include <numeric>
 
+#include "weft/base/crc32c.h"
 #include "weft/base/error.h"
+#include "weft/comm/backend.h"
 
 namespace weft::python {
 namespace {
@@ -32,6 +35,16 @@ Options synchronous() {
 }
 
 }  // namespace
+
+c10::intrusive_ptr<c10d::Backend> duplicate(const c10::intrusive_ptr<c10d::Backend>& parent,
+                                            const c10::intrusive_ptr<c10d::Store>& store) {
+  const auto options = parent->getBackendOptions();
+  if (parent->getSize() == 1)
+    return comm::make_backend(nullptr, 0, 1, {.timeout = options->timeout});
+  std::vector<int> ranks(static_cast<std::size_t>(parent->getSize()));
+  std::iota(ranks.begin(), ranks.end(), 0);
+  return parent->split(store, ranks, options);
+}
 
 CodecHook::CodecHook(c10::intrusive_ptr<c10d::Backend> backend, const std::string& spec)
     : backend_(std::move(backend)),
@@ -109,22 +122,54 @@ CodecHook::Unit CodecHook::make_unit(const Bucket& bucket, const Unit& before) {
     layout.matrices.push_back({first, rows, rows > 0 ? gradient.numel() / rows : 1});
   }
   Unit unit{compress::make_reducer(spec_, layout), layout.count, before.step};
-  const auto found = loaded_.extract(bucket.index);
-  if (found.empty()) return unit;
-  const Saved& saved = found.mapped();
+  const auto found = loaded_.find(bucket.index);
+  const bool is_loaded = found != loaded_.end();
+  const bool fits = !is_loaded || restore(found->second, unit);
+  require_alike(unit, is_loaded, fits);
+  if (is_loaded) loaded_.erase(found);
+  return unit;
+}
+
+bool CodecHook::restore(const Saved& saved, Unit& unit) {
   const auto memory = unit.reducer->state();
-  bool fits = saved.count == unit.count && saved.memory.size() == memory.size();
+  bool fits = saved.step >= 0 && saved.count == unit.count && saved.memory.size() == memory.size();
   for (std::size_t i = 0; fits && i < memory.size(); ++i)
     fits = saved.memory[i].numel() == static_cast<std::int64_t>(memory[i].size()) &&
            saved.memory[i].scalar_type() == at::kFloat;
-  WEFT_REQUIRE(fits,
-               "the loaded codec state belongs to other buckets: the model, bucket_cap_mb or the "
-               "number of ranks has changed");
+  if (!fits) return false;
   for (std::size_t i = 0; i < memory.size(); ++i)
     std::memcpy(memory[i].data(), saved.memory[i].contiguous().const_data_ptr<float>(),
                 memory[i].size_bytes());
   unit.step = saved.step;
-  return unit;
+  return true;
+}
+
+// One small all-reduce for each bucket, when its codec is made. Without it, the ranks' averages
+// could differ, and nobody would notice: randomk draws by the step, and delta adds to sums that all
+// ranks must have alike.
+void CodecHook::require_alike(const Unit& unit, bool is_loaded, bool fits) {
+  std::uint32_t digest = 0;
+  for (const auto& common : unit.reducer->common_state())
+    digest = crc32c(common.data(), common.size_bytes(), digest);
+  const std::int64_t loaded = is_loaded ? 1 : 0, common = digest;
+  const at::Tensor most = at::tensor({fits ? std::int64_t{0} : std::int64_t{1}, loaded, -loaded,
+                                      unit.step, -unit.step, common, -common},
+                                     at::kLong);
+  sum(most, c10d::ReduceOp::MAX);
+  const std::int64_t* const max = most.const_data_ptr<std::int64_t>();
+  WEFT_REQUIRE(max[0] == 0,
+               "the codec state that a rank has loaded belongs to other buckets: the model, "
+               "bucket_cap_mb or the number of ranks has changed");
+  WEFT_REQUIRE(max[1] == -max[2],
+               "some ranks have loaded a codec state and others have not: call load_state_dict() "
+               "on all ranks");
+  WEFT_REQUIRE(max[3] == -max[4],
+               "the ranks have loaded codec states of different steps, from step " +
+                   std::to_string(-max[4]) + " to " + std::to_string(max[3]) +
+                   ": load those that were saved together");
+  WEFT_REQUIRE(max[5] == -max[6],
+               "the ranks have loaded codec states that were not saved together: the part that is "
+               "the same on all ranks differs");
 }
 
 void CodecHook::sum(const at::Tensor& values, c10d::ReduceOp op) {

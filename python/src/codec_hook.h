@@ -11,10 +11,16 @@
 #include <mutex>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "weft/compress/reducer.h"
 
 namespace weft::python {
+
+// A backend with the ranks of `parent`, which is weft's, and an order of calls of its own. They
+// meet in `store`, which nothing else may use. Collective.
+c10::intrusive_ptr<c10d::Backend> duplicate(const c10::intrusive_ptr<c10d::Backend>& parent,
+                                            const c10::intrusive_ptr<c10d::Store>& store);
 
 // A bucket of gradients, as DDP passes it.
 struct Bucket {
@@ -52,8 +58,10 @@ class CodecHook {
   // thread of the hook.
   c10::intrusive_ptr<c10d::Work> average(Bucket bucket);
 
-  // State by bucket. A loaded state is applied at each bucket's second average, which throws
-  // Error(kInvalidArgument) if it does not fit. Must not be called during a step.
+  // State by bucket. A loaded state is applied at each bucket's second average. That throws
+  // Error(kInvalidArgument) on all ranks if the state of one does not fit, if one has loaded none
+  // and another has, or if the ranks' states are not of the same step. It throws again until
+  // another state is loaded. Must not be called during a step.
   State state() const;
   void load(State state);
 
@@ -70,6 +78,10 @@ class CodecHook {
   void reduce(const Bucket& bucket);
   void sum(const at::Tensor& values, c10d::ReduceOp op);
   Unit make_unit(const Bucket& bucket, const Unit& before);
+  // Takes the saved state. Returns false, with the unit in any state, if it does not fit.
+  static bool restore(const Saved& saved, Unit& unit);
+  // Throws on all ranks if their units would not go on together.
+  void require_alike(const Unit& unit, bool is_loaded, bool fits);
   void exchange(const compress::Round& round);
 
   const c10::intrusive_ptr<c10d::Backend> backend_;

@@ -125,6 +125,7 @@ PYBIND11_MODULE(_C, m) {
   weft::python::bind_regroup(m);
   weft::python::bind_parameter_server(m);
 
+  m.def("duplicate", &weft::python::duplicate, Released());
   using weft::python::CodecHook;
   py::class_<CodecHook::Saved>(m, "SavedBucket")
       .def(py::init([](std::int64_t step, std::int64_t count, std::vector<at::Tensor> memory) {

@@ -183,6 +183,63 @@ def refusals(rank, world):
     return said
 
 
+def apart(rank, world):
+    """What each rank says at the step that takes states which do not belong together."""
+    said = []
+
+    def takes(spec, state):
+        codec = weft_torch.Codec(spec)
+        if state is not None:
+            codec.load_state_dict(state)
+        average(codec, 98, rank)  # exact
+        for _ in range(2):  # the second time it is no other
+            try:
+                average(codec, 99, rank)
+                said.append("nothing")
+            except Exception as error:
+                said.append(str(error).splitlines()[0])
+
+    def saved(spec, at):
+        """The state after so many of four steps."""
+        codec, states = weft_torch.Codec(spec), []
+        for step in range(4):
+            average(codec, step, rank)
+            states.append(codec.state_dict())
+        return states[at - 1]
+
+    state = saved("randomk:0.1", 3)
+    takes("randomk:0.1", saved("randomk:0.1", 3 + rank))
+    takes("randomk:0.1", state if rank == 0 else None)
+    if rank == 1:
+        state["buckets"][0]["count"] = 499
+    takes("randomk:0.1", state)
+    state = saved("int8:64,delta", 3)
+    if rank == 1:
+        for memory in state["buckets"][0]["memory"]:
+            memory.add_(1)
+    takes("int8:64,delta", state)
+    return said
+
+
+def of_some_ranks(rank, world):
+    """Codecs of two of three ranks, and then groups of all three."""
+    part = dist.new_group([0, 1])
+    sums = []
+    for _ in range(2):
+        if rank < 2:
+            codec = weft_torch.Codec("bf16", part)
+            sums.append(average(codec, 0, 0).shape[0])
+            sums.append([codec.state_dict()[what] for what in ("rank", "world")])
+        tensor = torch.ones(2)
+        dist.all_reduce(tensor, group=dist.new_group([0, 1, 2]))
+        sums.append(tensor.tolist())
+    return sums
+
+
+def over_gloo(rank, world):
+    return average(weft_torch.Codec("none"), 0, 0).equal(average(weft_torch.Codec("none"), 0, 0))
+
+
 def forks(rank, world):
     """How a child ends that drops its parent's codec, and what the codec says there."""
     codec = weft_torch.Codec("bf16")
@@ -220,6 +277,21 @@ class Hooks(unittest.TestCase):
                 said, ("int8", "auto", "spec", "float32", "other buckets"), strict=True
             ):
                 self.assertIn(word, text.splitlines()[0])
+
+    def test_states_that_were_not_saved_together_are_an_error_of_all_ranks(self):
+        for said in ranks.run(apart, 2, timeout=10, patience=60):
+            words = ("from step 3 to 4", "others have not", "other buckets", "not saved together")
+            for number, word in enumerate(words):
+                self.assertIn(word, said[2 * number])
+                self.assertEqual(said[2 * number], said[2 * number + 1])
+
+    def test_a_codec_of_some_ranks_does_not_disturb_later_groups(self):
+        for rank, got in enumerate(ranks.run(of_some_ranks, 3, timeout=10, patience=60)):
+            mine = [500, [rank, 2]] if rank < 2 else []
+            self.assertEqual(got, [*mine, [3.0, 3.0]] * 2)
+
+    def test_a_codec_works_where_the_group_is_of_another_backend(self):
+        self.assertEqual(ranks.run(over_gloo, backend="gloo"), [True] * 2)
 
     def test_needs_the_ranks_first(self):
         with self.assertRaisesRegex(ValueError, "init_process_group first"):

@@ -13,7 +13,20 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from . import _C
+from . import _C, Options, _moves_cpu_tensors, make_options, regrouping
+
+
+def _own_backend(group: dist.ProcessGroup) -> dist.Backend:
+    """A backend with the ranks of the group, for collectives of one codec. It is not a group of
+    torch: torch numbers its groups, and only members of this one would count it. Later groups would
+    then have different names on other ranks."""
+    store = regrouping.own_store(dist.distributed_c10d._get_process_group_store(group))
+    number = store.add(f"codecs/{group.rank()}", 1)  # the same on all ranks of the group
+    store = dist.PrefixStore(f"codec/{number}", store)
+    if _moves_cpu_tensors(group):
+        return _C.duplicate(group._get_backend(torch.device("cpu")), store)
+    how = make_options(Options(), dist.default_pg_timeout)
+    return _C.make_backend(store, group.rank(), group.size(), how)
 
 
 class Codec:
@@ -23,7 +36,7 @@ class Codec:
     scale), "sign:1024", "topk:0.01", "randomk:0.01", "threshold:0.001", "powersgd:4"; with options
     "ef=off" (no error feedback, which biased codecs have), "delta", "stochastic", "warmup=N",
     "seed=N". Gradients must be float32 on the CPU. Each model needs its own Codec. All ranks of
-    `group` must create it together, since it creates a process group. The first average of each
+    `group` must create it together, since it connects them once more. The first average of each
     bucket is not compressed, since DDP regroups its buckets after the first step."""
 
     def __init__(self, spec: str, group: dist.ProcessGroup | None = None) -> None:
@@ -32,9 +45,10 @@ class Codec:
                 f'weft_torch.Codec("{spec}") needs the ranks: call '
                 f'torch.distributed.init_process_group first'
             )
-        members = dist.get_process_group_ranks(group or dist.group.WORLD)
-        self._group = dist.new_group(members, backend="weft", use_local_synchronization=True)
-        self._hook = _C.CodecHook(self._group._get_backend(torch.device("cpu")), spec)
+        group = group or dist.group.WORLD
+        # Not the group itself, which ends when torch drops it.
+        self._rank, self._size = group.rank(), group.size()
+        self._hook = _C.CodecHook(_own_backend(group), spec)
 
     @property
     def spec(self) -> str:
@@ -50,18 +64,19 @@ class Codec:
         }
         return {
             "spec": self.spec,
-            "world": self._group.size(),
-            "rank": self._group.rank(),
+            "world": self._size,
+            "rank": self._rank,
             "buckets": buckets,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Loads a state, which is used from the second step after this call. Throws ValueError if
+        """Loads a state, which is used from the second step after this call. All ranks must load
+        those that were saved together; otherwise that step fails on all ranks. Throws ValueError if
         the state belongs to another codec, rank or number of ranks."""
         for what, mine in (
             ("spec", self.spec),
-            ("world", self._group.size()),
-            ("rank", self._group.rank()),
+            ("world", self._size),
+            ("rank", self._rank),
         ):
             if state[what] != mine:
                 raise ValueError(

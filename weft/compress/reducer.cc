@@ -173,6 +173,12 @@ std::vector<std::span<float>> StagedReducer::state() {
   return all;
 }
 
+std::vector<std::span<const float>> StagedReducer::common_state() {
+  std::vector<std::span<const float>> all;
+  for (Remembered* const one : common_memory()) all.push_back(one->now());
+  return all;
+}
+
 void StagedReducer::commit() {
   for (Remembered* const one : all_memory()) one->commit();
 }

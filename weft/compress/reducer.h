@@ -100,6 +100,9 @@ class Reducer {
   // State for the next step, in place: saved to a checkpoint and overwritten on loading. Each rank
   // has its own. Valid until the next begin(), commit() or rollback().
   virtual std::vector<std::span<float>> state() = 0;
+  // The parts of state() that are equal on all ranks, bit for bit: sums with delta, and factors of
+  // powersgd. If they differ, the sums differ between the ranks from then on. As valid as state().
+  virtual std::vector<std::span<const float>> common_state() = 0;
   // All sums so far count: rollback() goes back to the state of now. Call it between two sums.
   virtual void commit() = 0;
   // The sums since the last commit() do not count, since their step was skipped: the state is that

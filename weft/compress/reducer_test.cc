@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <limits>
@@ -278,6 +279,29 @@ TEST(Reducer, ContinuesFromItsStateBitForBit) {
         first.step(a);
         second.step(b);
         EXPECT_EQ(a, b) << spec << ", world " << world;
+      }
+    }
+  }
+}
+
+TEST(Reducer, HasACommonStateThatIsEqualOnAllRanks) {
+  for (const auto& spec : specs()) {
+    for (const int world : {2, 4}) {
+      Ranks ranks(spec, unit_of(3000), world);
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        auto values = gradients(world, 3000, step);
+        ranks.step(values);
+      }
+      std::size_t numbers = 0;
+      const auto first = ranks[0].common_state();
+      for (const auto& part : first) numbers += part.size();
+      EXPECT_EQ(numbers >= 3000, spec.ends_with(",delta")) << spec;
+      EXPECT_EQ(numbers > 0, spec.ends_with(",delta") || spec.starts_with("powersgd")) << spec;
+      for (int rank = 1; rank < world; ++rank) {
+        const auto other = ranks[rank].common_state();
+        ASSERT_EQ(other.size(), first.size());
+        for (std::size_t i = 0; i < first.size(); ++i)
+          EXPECT_TRUE(std::ranges::equal(other[i], first[i])) << spec << ", rank " << rank;
       }
     }
   }

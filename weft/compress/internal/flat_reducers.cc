@@ -22,6 +22,7 @@ class FlatReducer : public StagedReducer {
 
  protected:
   std::vector<Remembered*> memory() override { return {unsent_.memory(), &agreed_}; }
+  std::vector<Remembered*> common_memory() override { return {&agreed_}; }
   // Called before the first encode() of a step.
   void begin_step() {
     out_.clear();

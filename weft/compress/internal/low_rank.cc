@@ -109,6 +109,7 @@ class LowRankReducer final : public StagedReducer {
 
  private:
   std::vector<Remembered*> memory() override { return {&right_, &memory_, &agreed_}; }
+  std::vector<Remembered*> common_memory() override { return {&right_, &agreed_}; }
   std::optional<Round> stage(int stage) override {
     if (stage == 0) return send_left();
     if (stage == 1) return send_right();

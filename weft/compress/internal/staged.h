@@ -20,6 +20,7 @@ class StagedReducer : public Reducer {
   void begin(float* values, std::int64_t step) final;
   std::optional<Round> next() final;
   std::vector<std::span<float>> state() final;
+  std::vector<std::span<const float>> common_state() final;
   void commit() final;
   void rollback() final;
   bool is_in_range() const override { return true; }
@@ -27,6 +28,8 @@ class StagedReducer : public Reducer {
  protected:
   // State of the codec itself. Some may be empty.
   virtual std::vector<Remembered*> memory() = 0;
+  // Those that are equal on all ranks.
+  virtual std::vector<Remembered*> common_memory() { return {}; }
   // Ends momentum for numbers whose residual is zero.
   void end_momentum(std::span<const float> residual);
   // True if, after warm-up, gradients enter with the whole effect of momentum (reducer.h).
