@@ -8,6 +8,8 @@ from datetime import timedelta
 
 import torch
 import torch.distributed as dist
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.tensor import DTensor, Shard
 
 import ranks
 import weft_torch
@@ -77,7 +79,11 @@ def merged(rank, world):
 def uncopied(rank, world):
     """States that one rank has and that cannot be copied."""
     said = []
-    for value in (object(), torch.eye(2).to_sparse(), torch.empty(2, device="meta")):
+    endless = []
+    endless.append(endless)
+    sharded = DTensor.from_local(torch.ones(2), init_device_mesh("cpu", (world,)), [Shard(0)])
+    values = [object(), torch.eye(2).to_sparse(), torch.empty(2, device="meta"), sharded]
+    for value in [*values, endless, 10**5000]:
         try:
             weft_torch.copy_state({"value": value} if rank == 0 else None, 0)
         except TypeError as error:
@@ -105,9 +111,13 @@ class Groups(unittest.TestCase):
         self.assertEqual(ranks.run(longest, patience=60), [[4.0, 4.0]] * 2)
 
     def test_a_state_that_cannot_be_copied_is_an_error_of_all_ranks(self):
-        kinds = ("object", "sparse tensor", "meta tensor")
+        kinds = ("object", "sparse tensor", "meta tensor", "DTensor")
         expected = [f"copy_state: a {kind} cannot be copied" for kind in kinds]
-        self.assertEqual(ranks.run(uncopied, timeout=10, patience=60), [expected] * 2)
+        both = ranks.run(uncopied, timeout=10, patience=60)
+        self.assertEqual(both[0], both[1])
+        self.assertEqual(both[0][:4], expected)
+        for said, error in zip(both[0][4:], ("RecursionError", "ValueError"), strict=True):
+            self.assertIn(f"copy_state: the state cannot be copied: {error}: ", said)
 
     @unittest.skipIf(VERSION < (2, 14), "merges groups of Gloo only")
     def test_groups_merge(self):

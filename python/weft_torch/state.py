@@ -10,6 +10,9 @@ import torch.distributed as dist
 def _outline(value: Any, tensors: list[torch.Tensor]) -> Any:
     """The value for JSON. Tensors are appended to the list."""
     if isinstance(value, torch.Tensor):
+        # Others, such as a DTensor, may need collectives of their own.
+        if type(value) not in (torch.Tensor, torch.nn.Parameter, torch.nn.Buffer):
+            raise TypeError(f"copy_state: a {type(value).__name__} cannot be copied")
         if value.layout != torch.strided or value.is_quantized or value.is_meta:
             kind = "meta" if value.is_meta else "quantized" if value.is_quantized else "sparse"
             raise TypeError(f"copy_state: a {kind} tensor cannot be copied")
@@ -52,8 +55,11 @@ def copy_state(state: Any, source: int, group: dist.ProcessGroup | None = None) 
     if mine:
         try:
             text = json.dumps(_outline(state, tensors)).encode()
-        except TypeError as error:  # the other ranks wait for the state
-            text, sign = str(error).encode(), -1
+        except Exception as error:  # the other ranks wait for the state
+            why = str(error)
+            if not why.startswith("copy_state: "):
+                why = f"copy_state: the state cannot be copied: {type(error).__name__}: {why}"
+            text, sign = why.encode(errors="replace"), -1
     length = torch.tensor([sign * len(text)])
     dist.broadcast(length, group=group, group_src=source)
     size = abs(int(length))
