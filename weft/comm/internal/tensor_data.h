@@ -66,8 +66,8 @@ void require_dense(const at::Tensor& tensor);
 // A tensor's memory as one contiguous run: its own, or a copy if it is not contiguous, is on a CUDA
 // device (staging.h), or is a lazy conjugate or negation. Complex tensors count as pairs of reals.
 // Types that cannot be reduced (such as float8) can still be moved, as bytes. Throws
-// kInvalidArgument for tensors that are not dense, that are quantized or on another device, or whose
-// storage is too short for their elements.
+// kInvalidArgument for tensors that are not dense, that are quantized or on another device, or
+// whose storage is too short for their elements.
 class Dense {
  public:
   enum Use { kIn, kOut, kInOut };
