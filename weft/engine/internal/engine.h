@@ -146,14 +146,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
     bool hide_ = false;
   };
 
-  // Makes whole_, after updates_.
-  void make_whole();
-  // `once`: the weights exist once for all ranks, so that a program must not change them.
-  void update_whole(std::vector<internal::WholePiece> pieces, const std::vector<bool>& used,
-                    bool divided, bool once);
-  // Throws Error(kInvalidArgument) if the program has changed such weights since the last update.
-  // With `note`, they are right as they are now.
-  void look_at_whole(const std::vector<internal::WholePiece>& pieces, bool note);
+  // Makes whole_, after updates_ and watch(). As WholeUpdates::Context.
+  void make_whole(bool divided, std::vector<internal::WholePiece> shared);
   // Changes of the module count from now on.
   void begin_watch() { watch_.emplace(blocks_, params_, trained_); }
   // The learning rate and the number of steps must be alike on all ranks from now on.
@@ -177,9 +171,9 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<internal::Param>& params_ = list_.all();
   const std::size_t trained_ = list_.trained();  // of params_
   std::unique_ptr<internal::Updates> updates_;
+  std::optional<internal::ModuleWatch> watch_;
   // Null unless the rule needs whole tensors.
   std::unique_ptr<internal::WholeUpdates> whole_;
-  std::optional<internal::ModuleWatch> watch_;
   std::optional<internal::HiddenGradients> hidden_;  // empty: grad() is what one process would have
   const std::shared_ptr<internal::SampleCount> samples_ = std::make_shared<internal::SampleCount>();
   int paused_ = 0;

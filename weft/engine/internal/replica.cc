@@ -156,7 +156,7 @@ void Replica::use_optimizer(OptimizerSpec spec, bool hides) {
                                   .host = host(),
                                   .weights = options_.weights,
                                   .trial = context(nullptr)});
-  make_whole();
+  make_whole(memory_.is_shared(), memory_.shared_pieces());
   make_transport();
   if (group_.size() > 1) group_.barrier();
   watch_optimizer();
@@ -323,7 +323,7 @@ void Replica::finish_whole(double scale) {
     pieces.push_back(memory_.piece(i));
     pieces.back().gradient = gradients[i].const_data_ptr();
   }
-  update_whole(std::move(pieces), transport_->used(), memory_.is_shared(), memory_.is_shared());
+  whole_->update({std::move(pieces), transport_->used()});
   transport_->finish_updated(scale);
   forget();
 }

@@ -120,13 +120,13 @@ void Replica::end_module_changes() {
 // Throws if the program has written to shared weights since the last update.
 void Replica::check_written() {
   if (!memory_.is_shared()) return;
-  whole_ ? look_at_whole(memory_.pieces(), /*note=*/false) : transport_->check_written();
+  whole_ ? whole_->check_written() : transport_->check_written();
 }
 
 // Shared weights are right as they are now.
 void Replica::note_written() {
   if (!memory_.is_shared()) return;
-  whole_ ? look_at_whole(memory_.pieces(), /*note=*/true) : transport_->note_written();
+  whole_ ? whole_->note_written() : transport_->note_written();
   group_.barrier();
 }
 

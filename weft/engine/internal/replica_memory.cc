@@ -126,9 +126,9 @@ WholePiece ReplicaMemory::piece(std::size_t param) const {
   return {static_cast<int>(param), elements * part / parts, elements * (part + 1) / parts};
 }
 
-std::vector<WholePiece> ReplicaMemory::pieces() const {
+std::vector<WholePiece> ReplicaMemory::shared_pieces() const {
   std::vector<WholePiece> all;
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; shared_ && i < trained_; ++i) {
     all.push_back(piece(i));
     if (all.back().end <= all.back().begin) all.pop_back();
   }

@@ -49,8 +49,8 @@ class ReplicaMemory {
   // The part of a parameter that this rank updates, if the rule needs whole tensors: with shared
   // weights an equal part of each, else all.
   WholePiece piece(std::size_t param) const;
-  // Of all trained parameters, without empty ones.
-  std::vector<WholePiece> pieces() const;
+  // Of all trained parameters, without empty ones, if weights are shared.
+  std::vector<WholePiece> shared_pieces() const;
 
   // "<name>.<array>" of all trained parameters, in place.
   void each_state(

@@ -94,8 +94,8 @@ ShardedModel::ShardedModel(Context context, OptimizerSpec optimizer)
   }
   updates_ = std::make_unique<internal::Updates>(std::move(optimizer), names(), types, shapes);
   memory_->place_state(*updates_);
-  make_whole();
   begin_watch();
+  make_whole(/*divided=*/true, memory_->shared_pieces());
   watch_optimizer_settings();
   shard_updates_.emplace(
       internal::ShardUpdates::Context{group_, params_, *memory_, *updates_, whole_.get(), watch()});

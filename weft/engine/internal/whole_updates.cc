@@ -61,7 +61,7 @@ class LayerwiseUpdates final : public WholeUpdates {
     each(now.pieces, Look::kBefore, [&](const auto& rule, const auto& step, int param) {
       optim::begin_step(rule, step, sums, firsts[index(param)]);
     });
-    join(sums, firsts, now);
+    join(sums, firsts);
     each(now.pieces, Look::kAfter, [&](const auto& rule, const auto& step, int param) {
       const std::size_t first = firsts[index(param)];
       optim::end_step(rule, step,
@@ -90,42 +90,46 @@ class LayerwiseUpdates final : public WholeUpdates {
 WholeUpdates::WholeUpdates(Context context)
     : context_(std::move(context)), written_(context_.shapes.size()) {}
 
-std::optional<int> WholeUpdates::update(const WholeStep& step) {
-  checks_ =
-      std::vector<WrittenCheck>(context_.shapes.size(), WrittenCheck(step.generation != nullptr));
+void WholeUpdates::update(const WholeStep& step) {
+  const WrittenCheck check(!context_.shared.empty());
+  checks_ = std::vector<WrittenCheck>(context_.shapes.size(), check);
   apply(step);
-  std::optional<int> changed;
+  int changed = -1;
   for (const WholePiece& piece : step.pieces) {
-    const std::size_t param = index(piece.param);
-    const std::uint64_t generation = step.generation ? step.generation(piece.param) : 0;
-    if (!checks_[param].end(written_[param], generation) && !changed) changed = piece.param;
+    const WrittenCheck& of = checks_[index(piece.param)];
+    if (!of.end(written_[index(piece.param)], context_.watch.generation(piece.param)) &&
+        changed < 0)
+      changed = piece.param;
   }
-  return changed;
+  if (changed >= 0) refuse(changed);
 }
 
-std::optional<int> WholeUpdates::look(const std::vector<WholePiece>& pieces,
-                                      const Generation& generation, bool note) {
-  for (const WholePiece& piece : pieces) {
-    WrittenCheck check(true);
-    updates().each_block(piece.param, piece.begin, piece.end, true,
-                         [&](std::int64_t begin, std::int64_t, std::span<const std::byte> weights) {
-                           check.stays(weights.data(), weights.size(), begin);
-                         });
-    Written& written = written_[index(piece.param)];
-    Written last = note ? Written{} : written;
-    if (!check.end(last, generation(piece.param))) return piece.param;
-    if (note) written = last;
-  }
-  return std::nullopt;
+void WholeUpdates::check_written() const {
+  for (const WholePiece& piece : context_.shared) look_at(piece, written_[index(piece.param)]);
+}
+
+void WholeUpdates::note_written() {
+  for (const WholePiece& piece : context_.shared)
+    written_[index(piece.param)] = look_at(piece, Written{});
+}
+
+// The weights as they are now, if they are as the `last` update left them.
+Written WholeUpdates::look_at(const WholePiece& piece, Written last) const {
+  WrittenCheck check(true);
+  updates().each_block(piece.param, piece.begin, piece.end, true,
+                       [&](std::int64_t begin, std::int64_t, std::span<const std::byte> weights) {
+                         check.stays(weights.data(), weights.size(), begin);
+                       });
+  if (!check.end(last, context_.watch.generation(piece.param))) refuse(piece.param);
+  return last;
 }
 
 std::vector<std::pair<std::string, at::Tensor>> WholeUpdates::state(int) const { return {}; }
 
-void WholeUpdates::join(optim::TensorSums& sums, const std::vector<std::size_t>& firsts,
-                        const WholeStep& step) const {
+void WholeUpdates::join(optim::TensorSums& sums, const std::vector<std::size_t>& firsts) const {
   std::vector<int> all;
   for (int param = 0; param < params(); ++param) all.push_back(param);
-  if (step.divided) add_over(step.group, sums, firsts, all);
+  if (is_divided()) add_over(group(), sums, firsts, all);
   for (const WholeTensors::Split& split : context_.options.splits) {
     std::vector<int> some;
     std::copy_if(all.begin(), all.end(), std::back_inserter(some),
