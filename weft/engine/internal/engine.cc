@@ -42,11 +42,11 @@ Engine::Engine(Context context)
     : blocks_(prepared(std::move(context.blocks))),
       options_(std::move(context.options)),
       group_(std::move(context.group)),
-      list_(blocks_) {
+      params_(blocks_) {
   if (!options_.check) return;
   std::vector<at::Tensor> tensors;
-  for (const internal::Param& param : params_) tensors.push_back(param.tensor);
-  options_.check->watch(names(), std::move(tensors));
+  for (const internal::Param& param : params_.all()) tensors.push_back(param.tensor);
+  options_.check->watch(params_.names(), std::move(tensors));
 }
 
 void Engine::start() {
@@ -190,7 +190,7 @@ void Engine::make_whole(bool divided, std::vector<internal::WholePiece> shared) 
                                           .options = options_.whole_tensors,
                                           .divided = divided,
                                           .shared = std::move(shared)};
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; i < params_.trained(); ++i) {
     context.names.push_back(params_[i].name);
     context.shapes.push_back(params_[i].tensor.sizes().vec());
   }
