@@ -13,7 +13,6 @@
 #include <torch/utils.h>
 
 #include "weft/engine/internal/module_watch.h"
-#include "weft/engine/internal/samples.h"
 
 namespace weft::engine::internal {
 namespace {

@@ -5,7 +5,6 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "weft/checkpoint/slice.h"
 #include "weft/engine/internal/held_changes.h"

@@ -2,7 +2,6 @@
 // complete.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>

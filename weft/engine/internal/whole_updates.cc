@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <iterator>
 
 #include "weft/base/fault/failpoint.h"
@@ -12,40 +11,32 @@
 namespace weft::engine::internal {
 namespace {
 
-// The numbers of some sums, by parameter, as one tensor.
-at::Tensor pack(optim::TensorSums& sums, const std::vector<std::size_t>& firsts,
-                const std::vector<int>& params) {
-  std::vector<at::Tensor> parts;
+// The sums of some parameters, in place.
+std::vector<at::Tensor> views_of(optim::TensorSums& sums, const std::vector<std::size_t>& firsts,
+                                 const std::vector<int>& params) {
+  std::vector<at::Tensor> views;
   for (const int param : params) {
     const std::size_t first = firsts[index(param)], count = firsts[index(param) + 1] - first;
     if (count == 0) continue;
     void* const memory = sums.exact() ? static_cast<void*>(sums.integers(first))
                                       : static_cast<void*>(sums.doubles(first));
-    parts.push_back(at::from_blob(memory, {static_cast<std::int64_t>(count * sums.width())},
+    views.push_back(at::from_blob(memory, {static_cast<std::int64_t>(count * sums.width())},
                                   sums.exact() ? at::kLong : at::kDouble));
   }
-  return parts.empty() ? at::Tensor() : at::cat(parts);
-}
-
-void unpack(const at::Tensor& packed, optim::TensorSums& sums,
-            const std::vector<std::size_t>& firsts, const std::vector<int>& params) {
-  const auto* from = static_cast<const std::byte*>(packed.const_data_ptr());
-  for (const int param : params) {
-    const std::size_t first = firsts[index(param)], count = firsts[index(param) + 1] - first;
-    if (count == 0) continue;
-    void* const memory = sums.exact() ? static_cast<void*>(sums.integers(first))
-                                      : static_cast<void*>(sums.doubles(first));
-    std::memcpy(memory, from, 8 * count * sums.width());
-    from += 8 * count * sums.width();
-  }
+  return views;
 }
 
 void add_over(const Group& group, optim::TensorSums& sums, const std::vector<std::size_t>& firsts,
               const std::vector<int>& params) {
-  at::Tensor packed = pack(sums, firsts, params);
-  if (!packed.defined() || group.size() == 1) return;
+  const std::vector<at::Tensor> views = views_of(sums, firsts, params);
+  if (views.empty() || group.size() == 1) return;
+  at::Tensor packed = at::cat(views);
   group.all_reduce(packed);
-  unpack(packed, sums, firsts, params);
+  std::int64_t first = 0;
+  for (const at::Tensor& view : views) {
+    view.copy_(packed.narrow(0, first, view.numel()));
+    first += view.numel();
+  }
 }
 
 // LARS and LAMB: two norms of each tensor.
