@@ -16,22 +16,18 @@
 #include "weft/compress/spec.h"
 #include "weft/engine/codec/codec_exchange.h"
 #include "weft/engine/data_parallel.h"
+#include "weft/engine/testing/small_model.h"
 
 namespace weft::engine {
 namespace codec_test {
 
-void check(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
+using small_model::require;
 
 struct NetImpl : torch::nn::Module {
   NetImpl() {
     first = register_module("first", torch::nn::Linear(20, 64));
     last = register_module("last", torch::nn::Linear(64, 3));
-    torch::NoGradGuard guard;
-    double phase = 0;
-    for (auto& p : parameters())
-      p.copy_(((torch::arange(p.numel()) * 0.7 + ++phase).sin() * 0.3).view(p.sizes()));
+    small_model::fill(*this);
   }
   torch::Tensor forward(const torch::Tensor& x) { return last(torch::relu(first(x))); }
   torch::nn::Linear first{nullptr}, last{nullptr};
@@ -86,7 +82,7 @@ void expect_same_on_all_ranks(const Group& group, const torch::Tensor& mine,
                               const std::string& what) {
   torch::Tensor zeros = mine.clone();
   group.broadcast(zeros, 0);
-  check(torch::equal(mine, zeros), what + ": the ranks' weights differ");
+  require(torch::equal(mine, zeros), what + ": the ranks' weights differ");
 }
 
 constexpr const char* kCodecs[] = {"none",           "bf16",       "f16",        "int8",
@@ -108,7 +104,7 @@ void learn(const Group& group, const std::string& codec) {
   group.all_reduce(losses);
   expect_same_on_all_ranks(group, flat_weights(model), codec);
   const double left = losses[1].item<double>() / losses[0].item<double>();
-  check(left < 0.9, codec + " does not learn: " + std::to_string(left) + " of the loss is left");
+  require(left < 0.9, codec + " does not learn: " + std::to_string(left) + " of the loss is left");
 }
 
 int learn_with_all(const Group& group) {
@@ -156,8 +152,8 @@ int go_on_from_state(const Group& group) {
       step(first, optim, group, number);
       step(second, again, group, number);
     }
-    check(torch::equal(flat_weights(first), flat_weights(second)),
-          std::string(codec) + ": continues differently after loading the state");
+    require(torch::equal(flat_weights(first), flat_weights(second)),
+            std::string(codec) + ": continues differently after loading the state");
     // A different codec loads nothing and works.
     auto other = data_parallel(Net(), group, with("int8:128"));
     auto other_optim = sgd(other);
@@ -209,13 +205,13 @@ std::int64_t remembered(Model& model, const Group& group) {
   for (const auto& slice : model.codec_slices()) {
     if (slice.name == "memory.0") count += slice.tensor.numel();
   }
-  check(group.rank() != 0 || !model.codec_slices().empty(), "rank 0 has no codec state");
+  require(group.rank() != 0 || !model.codec_slices().empty(), "rank 0 has no codec state");
   return count;
 }
 
 void expect_near(const torch::Tensor& mine, const torch::Tensor& want, const std::string& what) {
   const double most = (mine - want).abs().max().item<double>();
-  check(most < 1e-5, what + ": differs by " + std::to_string(most));
+  require(most < 1e-5, what + ": differs by " + std::to_string(most));
 }
 
 // Warm-up steps do not round, so the weights equal those of torch's SGD, wherever the momentum is
@@ -241,8 +237,8 @@ int be_sgd(const Group& group) {
       std::int64_t velocity = remembered(model, group);
       if (group.split() == nullptr && group.rank() == 0) {
         velocity -= alone.weights().numel();  // the part that was not sent
-        check(velocity == (taken ? alone.weights().numel() : 0),
-              codec + ": the momentum is in the wrong place");
+        require(velocity == (taken ? alone.weights().numel() : 0),
+                codec + ": the momentum is in the wrong place");
       }
     }
   }
@@ -303,8 +299,8 @@ int drop_batches(const Group& group) {
       step(plain, optim, group, number);
       step(dropping, other, group, number);
     }
-    check(torch::equal(flat_weights(plain), flat_weights(dropping)),
-          std::string(codec) + ": dropped batches count");
+    require(torch::equal(flat_weights(plain), flat_weights(dropping)),
+            std::string(codec) + ": dropped batches count");
   }
   return 0;
 }
@@ -323,10 +319,10 @@ int leave_the_range(const Group& group) {
   try {
     optim.step();
   } catch (const Error& error) {
-    check(error.code() == Errc::kInvalidArgument, error.what());
-    check(std::string(error.what()).find("not finite in the codec f16") != std::string::npos,
-          error.what());
-    check(torch::isfinite(flat_weights(model)).all().item<bool>(), "weights are not finite");
+    require(error.code() == Errc::kInvalidArgument, error.what());
+    require(std::string(error.what()).find("not finite in the codec f16") != std::string::npos,
+            error.what());
+    require(torch::isfinite(flat_weights(model)).all().item<bool>(), "weights are not finite");
     return 0;
   }
   return 1;
@@ -341,9 +337,9 @@ TEST(DataParallelCodec, RejectsAMisspelledCodec) {
     try {
       static_cast<void>(data_parallel(Net(), group, with("powersdg:4")));
     } catch (const Error& error) {
-      check(error.code() == Errc::kInvalidArgument, "another code");
-      check(std::string(error.what()).find("did you mean \"powersgd\"?") != std::string::npos,
-            error.what());
+      require(error.code() == Errc::kInvalidArgument, "another code");
+      require(std::string(error.what()).find("did you mean \"powersgd\"?") != std::string::npos,
+              error.what());
       return 0;
     }
     return 1;

@@ -15,9 +15,9 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
-#include "weft/comm/allocator.h"
 #include "weft/comm/replicate.h"
 #include "weft/comm/testing/fork_ranks.h"
+#include "weft/engine/testing/small_model.h"
 
 namespace weft::engine {
 namespace data_parallel_test {
@@ -32,11 +32,7 @@ struct NetImpl : torch::nn::Module {
     norm = register_module("norm", torch::nn::BatchNorm1d(40));
     extra = register_module("extra", torch::nn::Linear(40, 40));
     last = register_module("last", torch::nn::Linear(40, 3));
-    // Initialized by a formula, since the ranks are threads that share one random generator.
-    torch::NoGradGuard guard;
-    double phase = 0;
-    for (auto& p : parameters())
-      p.copy_(((torch::arange(p.numel()) * 0.7 + ++phase).sin() * 0.3).view(p.sizes()));
+    small_model::fill(*this);
   }
   torch::Tensor forward(const torch::Tensor& x, bool with_extra = true) {
     auto h = torch::relu(first(x));

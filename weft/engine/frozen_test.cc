@@ -6,6 +6,7 @@
 
 #include <sstream>
 
+#include "weft/base/testing/refusal.h"
 #include "weft/engine/testing/small_model.h"
 
 namespace weft::engine {
@@ -58,14 +59,8 @@ Named state_of(const Group& group, const Case& how, const Change& change) {
 }
 
 std::string error_of(const Case& how, const Change& change) {
-  try {
-    comm::replicate(
-        2, [&](const Group& group) { state_of(group, how, change); }, 20s);
-  } catch (const Error& error) {
-    EXPECT_EQ(error.code(), Errc::kInvalidArgument) << error.what();
-    return error.what();
-  }
-  return "no error";
+  const auto ranks = [&](const Group& group) { state_of(group, how, change); };
+  return refusal([&] { comm::replicate(2, ranks, 20s); });
 }
 
 void expect_half(const Case& how, const Change& change) {

@@ -22,7 +22,7 @@ struct Gan {
     double phase = 0;
     for (torch::nn::Sequential* net : {&generator, &discriminator}) {
       (*net)->to(at::kDouble);
-      internal::fill(**net, phase);
+      phase = internal::fill(**net, phase);
     }
   }
   Named weights() const {

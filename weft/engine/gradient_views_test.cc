@@ -37,8 +37,7 @@ struct PositionsImpl : torch::nn::Module {
     norm = register_module("norm", torch::nn::LayerNorm(torch::nn::LayerNormOptions({kWidth})));
     last = register_module("last", torch::nn::Linear(kWidth, 3));
     to(at::kDouble);
-    double phase = 0;
-    fill(*this, phase);
+    fill(*this);
   }
   at::Tensor forward(const at::Tensor& ids) {
     const at::Tensor x = words(ids);  // first, so that its backward comes last
@@ -84,8 +83,7 @@ struct PairImpl : torch::nn::Module {
   PairImpl() {
     first = register_parameter("first", at::empty({8, 32}, at::kDouble));
     second = register_parameter("second", at::empty({4, 64}, at::kDouble));
-    double phase = 0;
-    fill(*this, phase);
+    fill(*this);
   }
   at::Tensor forward(const at::Tensor& x) {
     return ((first.view(-1) + second.view(-1)) * x).sum(1);

@@ -13,7 +13,6 @@
 #include <torch/utils.h>
 
 #include "weft/engine/internal/module_watch.h"
-#include "weft/engine/internal/samples.h"
 
 namespace weft::engine::internal {
 namespace {
@@ -62,9 +61,9 @@ void step(benchmark::State& state, const Network& network) {
 void look(benchmark::State& state, const Network& network) {
   nn::Sequential net = network.net;
   net->forward(network.x).square().mean().backward();
-  std::vector<Param> params;
-  for (const auto& item : net->named_parameters()) params.push_back({item.key(), item.value()});
-  ModuleWatch watch({{.module = net.ptr()}}, params, params.size());
+  const std::vector<Block> blocks{{.module = net.ptr()}};
+  const ParamList params(blocks);
+  ModuleWatch watch(blocks, params);
   watch.forbid_writing("why", true);
   for (auto _ : state) {
     watch.check(true);  // forward

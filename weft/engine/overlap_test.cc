@@ -16,13 +16,12 @@
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/engine/data_parallel.h"
 #include "weft/engine/internal/weight_guard.h"
+#include "weft/engine/testing/small_model.h"
 
 namespace weft::engine {
 namespace overlap_test {
 
-void check(bool condition, const std::string& what) {
-  if (!condition) throw std::runtime_error(what);
-}
+using small_model::require;
 
 struct NetImpl : torch::nn::Module {
   NetImpl() {
@@ -30,10 +29,7 @@ struct NetImpl : torch::nn::Module {
       layers.push_back(register_module("layer" + std::to_string(i), torch::nn::Linear(24, 24)));
     norm = register_module("norm", torch::nn::BatchNorm1d(24));
     unused = register_module("unused", torch::nn::Linear(3, 3));
-    torch::NoGradGuard guard;
-    double phase = 0;
-    for (auto& p : parameters())
-      p.copy_(((torch::arange(p.numel()) * 0.7 + ++phase).sin() * 0.3).view(p.sizes()));
+    small_model::fill(*this);
   }
   torch::Tensor forward(torch::Tensor x) {
     for (auto& layer : layers) x = torch::relu(layer(x)) + x;
@@ -93,8 +89,9 @@ int compare_with_waiting(const Group& group) {
     const Outcome waited = train(group, options, 9);
     options.overlap_forward = true;
     const Outcome overlapped = train(group, options, 9);
-    check(torch::equal(waited.weights, overlapped.weights), std::string(codec) + ": other weights");
-    check(torch::equal(waited.state, overlapped.state), std::string(codec) + ": another state");
+    require(torch::equal(waited.weights, overlapped.weights),
+            std::string(codec) + ": other weights");
+    require(torch::equal(waited.state, overlapped.state), std::string(codec) + ": another state");
   }
   return 0;
 }
@@ -120,7 +117,7 @@ TEST(TunedBuckets, GiveTheSameBitsAsFixedBuckets) {
     options.bucket_bytes = 0;
     for (bool overlap : {false, true}) {
       options.overlap_forward = overlap;
-      check(torch::equal(train(group, options, 12).weights, fixed.weights), "other weights");
+      require(torch::equal(train(group, options, 12).weights, fixed.weights), "other weights");
     }
     return 0;
   });
@@ -148,11 +145,11 @@ int read_weights_after_step(const Group& group) {
   };
   backward(model, group, kUntilTuned);
   optim.step();
-  check(same(front, front_before) && same(last, last_before), "step() has waited");
-  check(!torch::equal(front, front_before), "an operation got the weights of the step before");
-  check(!same(front, front_before), "the weights are those of the step before");
+  require(same(front, front_before) && same(last, last_before), "step() has waited");
+  require(!torch::equal(front, front_before), "an operation got the weights of the step before");
+  require(!same(front, front_before), "the weights are those of the step before");
   model.wait_for_weights();
-  check(!same(last, last_before), "wait_for_weights() did not wait");
+  require(!same(last, last_before), "wait_for_weights() did not wait");
   return 0;
 }
 

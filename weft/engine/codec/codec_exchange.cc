@@ -52,9 +52,10 @@ Range share(std::int64_t count, std::int64_t carrier, std::int64_t carriers) {
 
 }  // namespace
 
-compress::Matrix matrix_at(std::int64_t first, const at::Tensor& like) {
+void add_matrix(compress::Unit& unit, std::int64_t first, const at::Tensor& like) {
+  if (like.numel() == 0) return;
   const std::int64_t rows = like.dim() >= 2 ? like.size(0) : like.numel();
-  return {first, rows, rows > 0 ? like.numel() / rows : 1};
+  unit.matrices.push_back({first, rows, like.numel() / rows});
 }
 
 compress::Unit part_of(const compress::Unit& whole, std::int64_t first, std::int64_t count) {

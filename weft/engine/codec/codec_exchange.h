@@ -23,9 +23,9 @@
 
 namespace weft::engine {
 
-// Location of a tensor like `like`, which begins at element `first`. Its first dimension are the
-// rows; a vector has one column.
-compress::Matrix matrix_at(std::int64_t first, const at::Tensor& like);
+// Adds a tensor like `like`, which begins at element `first`, unless it is empty. Its first
+// dimension are the rows; a vector has one column.
+void add_matrix(compress::Unit& unit, std::int64_t first, const at::Tensor& like);
 // Elements [first, first + count) of a buffer, with the rows of its matrices that are completely
 // inside.
 compress::Unit part_of(const compress::Unit& whole, std::int64_t first, std::int64_t count);

@@ -44,14 +44,14 @@ class AdafactorUpdates final : public WholeUpdates {
     each(now, Look::kNone, [&](const auto& step, int param, std::int64_t begin, const auto&) {
       optim::add_gradient(step, begin, shapes_[index(param)], squares, firsts_[index(param)]);
     });
-    join(squares, firsts_, now);
+    join(squares, firsts_);
     update_moments(now, squares);
     each(now, Look::kBefore,
          [&](const auto& step, int param, std::int64_t begin, const auto& factors) {
            optim::add_update(step, begin, shapes_[index(param)], factors, means,
                              pairs_[index(param)]);
          });
-    join(means, pairs_, now);
+    join(means, pairs_);
     each(now, Look::kAfter,
          [&](const auto& step, int param, std::int64_t begin, const auto& factors) {
            const FactoredShape& shape = shapes_[index(param)];

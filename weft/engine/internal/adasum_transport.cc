@@ -2,14 +2,13 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "weft/base/text/words.h"
 #include "weft/engine/internal/adasum.h"
 #include "weft/engine/internal/buffer_broadcast.h"
 #include "weft/engine/internal/stopwatch.h"
 #include "weft/engine/internal/transport.h"
-#include "weft/engine/squares.h"
+#include "weft/engine/internal/unit.h"
 
 namespace weft::engine::internal {
 namespace {
@@ -148,13 +147,8 @@ class AdasumTransport final : public Transport {
     for (std::size_t i = 0; i < used_.size(); ++i) {
       const at::Tensor& grad = context_.params[i].grad();
       used_[i] = grad.defined();
-      const bool good = used_[i] && (context_.check == nullptr ||
-                                     context_.check->look(static_cast<int>(i), grad));
-      if (good) {
-        value_of(i).copy_(grad.is_sparse() ? grad.to_dense() : grad);
-      } else {
-        value_of(i).zero_();
-      }
+      at::Tensor part = value_of(i).view({-1});
+      put_gradient(part, static_cast<int>(i), grad, 1, context_.check);
     }
   }
 

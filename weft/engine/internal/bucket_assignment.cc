@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "weft/engine/internal/index.h"
+
 namespace weft::engine::internal {
 namespace {
 
@@ -18,8 +20,8 @@ void cut(BucketAssignment& assignment, const std::vector<std::int64_t>& sizes,
       chunk = Chunk{bucket, {}};
       filled = 0;
     };
-    for (int param : assignment.buckets[static_cast<std::size_t>(bucket)]) {
-      const std::int64_t size = sizes[static_cast<std::size_t>(param)];
+    for (int param : assignment.buckets[index(bucket)]) {
+      const std::int64_t size = sizes[index(param)];
       for (std::int64_t at = 0; at < size;) {
         const std::int64_t room = std::max(kLine, (chunk_elements - filled) / kLine * kLine);
         const std::int64_t end = std::min(size, at + room);
@@ -48,9 +50,8 @@ BucketAssignment assign_buckets(const std::vector<std::int64_t>& sizes,
       filled = 0;
     }
     assignment.buckets.back().push_back(param);
-    assignment.bucket_of[static_cast<std::size_t>(param)] =
-        static_cast<int>(assignment.buckets.size()) - 1;
-    filled += sizes[static_cast<std::size_t>(param)];
+    assignment.bucket_of[index(param)] = static_cast<int>(assignment.buckets.size()) - 1;
+    filled += sizes[index(param)];
   }
   if (options.chunk_elements > 0) cut(assignment, sizes, options.chunk_elements);
   return assignment;

@@ -154,11 +154,7 @@ void Buckets::fill(Flat& flat, double weight) const {
     // The mark is 1 also for a gradient that is not finite, although zeros take its place: the
     // parameter was used, and the check reports it. Zeros keep the memory of codecs finite.
     flat.marks.select(0, static_cast<std::int64_t>(place)).fill_(grad.defined() ? 1 : 0);
-    if (grad.defined() && (check_ == nullptr || check_->look(param, grad))) {
-      put_scaled(slot, grad, weight);
-    } else {
-      slot.zero_();
-    }
+    put_gradient(slot, param, grad, weight, check_);
   }
 }
 
@@ -201,7 +197,7 @@ void Buckets::each_sum(int bucket, const std::function<void(int, const at::Tenso
     if (alone_) {
       for (const auto& [param, first] : flat.places) {
         const at::Tensor& grad = params_[index(param)].grad();
-        if (grad.defined()) visit(param, (grad.is_sparse() ? grad.to_dense() : grad).contiguous());
+        if (grad.defined()) visit(param, grad.to_dense().contiguous());
       }
       continue;
     }
@@ -217,10 +213,7 @@ void Buckets::each_sum(int bucket, const std::function<void(int, const at::Tenso
 
 compress::Unit Buckets::unit_of(const Flat& flat) const {
   compress::Unit unit{.count = flat.gradients.numel(), .matrices = {}, .id = flat.id};
-  for (const auto& [param, first] : flat.places) {
-    if (params_[index(param)].numel() > 0)
-      unit.matrices.push_back(matrix_at(first, params_[index(param)]));
-  }
+  for (const auto& [param, first] : flat.places) add_matrix(unit, first, params_[index(param)]);
   return unit;
 }
 

@@ -4,7 +4,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
-#include <cstddef>
 #include <cstdint>
 
 namespace weft::engine::internal {

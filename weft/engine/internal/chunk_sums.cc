@@ -16,9 +16,7 @@ void ChunkSums::begin() {
 
 void ChunkSums::weigh_ranks() {
   if (std::exchange(weighted_, true)) return;
-  std::vector<double> samples;
-  for (int peer = 0; peer < ledger_.host().world(); ++peer) samples.push_back(ledger_.weight(peer));
-  weighting_ = weigh(context_.options.average, samples);
+  weighting_ = weigh(context_.options.average, ledger_.weights());
 }
 
 void ChunkSums::combine(int chunk, bool keeps) {

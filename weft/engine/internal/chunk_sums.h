@@ -5,7 +5,6 @@
 // with what the last one wrote (written.h). Rules that need whole tensors look themselves.
 #pragma once
 
-#include <cstdint>
 #include <vector>
 
 #include "weft/engine/internal/chunk_claims.h"

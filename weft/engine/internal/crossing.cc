@@ -1,6 +1,5 @@
 #include "weft/engine/internal/crossing.h"
 
-#include <algorithm>
 #include <map>
 #include <mutex>
 #include <vector>

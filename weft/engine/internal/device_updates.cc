@@ -3,8 +3,6 @@
 #include <ATen/ATen.h>
 #include <ATen/core/grad_mode.h>
 
-#include <cmath>
-#include <type_traits>
 #include <variant>
 
 #include "weft/base/error.h"

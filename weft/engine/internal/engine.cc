@@ -42,11 +42,11 @@ Engine::Engine(Context context)
     : blocks_(prepared(std::move(context.blocks))),
       options_(std::move(context.options)),
       group_(std::move(context.group)),
-      list_(blocks_) {
+      params_(blocks_) {
   if (!options_.check) return;
   std::vector<at::Tensor> tensors;
-  for (const internal::Param& param : params_) tensors.push_back(param.tensor);
-  options_.check->watch(names(), std::move(tensors));
+  for (const internal::Param& param : params_.all()) tensors.push_back(param.tensor);
+  options_.check->watch(params_.names(), std::move(tensors));
 }
 
 void Engine::start() {
@@ -181,28 +181,20 @@ Tensors Engine::buffers() const {
   return all;
 }
 
-void Engine::make_whole() {
-  internal::WholeUpdates::Context context{*updates_, {}, {}, options_.whole_tensors};
-  for (std::size_t i = 0; i < trained_; ++i) {
+void Engine::make_whole(bool divided, std::vector<internal::WholePiece> shared) {
+  internal::WholeUpdates::Context context{.group = group_,
+                                          .updates = *updates_,
+                                          .watch = watch(),
+                                          .names = {},
+                                          .shapes = {},
+                                          .options = options_.whole_tensors,
+                                          .divided = divided,
+                                          .shared = std::move(shared)};
+  for (std::size_t i = 0; i < params_.trained(); ++i) {
     context.names.push_back(params_[i].name);
     context.shapes.push_back(params_[i].tensor.sizes().vec());
   }
   whole_ = internal::make_whole_updates(std::move(context));
-}
-
-void Engine::update_whole(std::vector<internal::WholePiece> pieces, const std::vector<bool>& used,
-                          bool divided, bool once) {
-  internal::Generation generation;
-  if (once && group_.size() > 1)
-    generation = [this](int param) { return watch().generation(param); };
-  const auto changed = whole_->update({std::move(pieces), used, group_, divided, generation});
-  if (changed) watch().refuse_written(*changed, *changed);
-}
-
-void Engine::look_at_whole(const std::vector<internal::WholePiece>& pieces, bool note) {
-  const auto changed = whole_->look(
-      pieces, [this](int param) { return watch().generation(param); }, note);
-  if (changed) watch().refuse_written(*changed, *changed);
 }
 
 std::shared_ptr<Engine> make_engine(Engine::Context context, OptimizerSpec optimizer) {

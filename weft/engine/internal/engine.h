@@ -89,11 +89,6 @@ class Engine : public std::enable_shared_from_this<Engine> {
 
   // Throws as ParamList.
   explicit Engine(Context context);
-  // As those of ParamList.
-  int check_same() { return list_.check_same(group_); }
-  internal::ModelName model_name() const { return list_.model_name(); }
-  bool is_on_device() const { return list_.is_on_device(); }
-  std::vector<std::string> names() const { return list_.names(); }
   // Of the trained ones.
   virtual void on_ready(int param) = 0;
   // Collective: rank 0 visits all weights ("<name>") and all optimizer state ("<name>.<array>").
@@ -120,7 +115,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   auto guarded(const Body& body) -> decltype(body());
 
   // From now on, the program cannot use grad() after backward(); see HiddenGradients.
-  void begin_hiding(const std::string& why) { hidden_.emplace(params_, trained_, why); }
+  void begin_hiding(const std::string& why) { hidden_.emplace(params_, why); }
   // Before backward() or the engine uses grad(). Throws Error(kInvalidArgument) if the program has
   // changed a hidden gradient that still counts.
   void show_gradients();
@@ -146,16 +141,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
     bool hide_ = false;
   };
 
-  // Makes whole_, after updates_.
-  void make_whole();
-  // `once`: the weights exist once for all ranks, so that a program must not change them.
-  void update_whole(std::vector<internal::WholePiece> pieces, const std::vector<bool>& used,
-                    bool divided, bool once);
-  // Throws Error(kInvalidArgument) if the program has changed such weights since the last update.
-  // With `note`, they are right as they are now.
-  void look_at_whole(const std::vector<internal::WholePiece>& pieces, bool note);
+  // Makes whole_, after updates_ and watch(). As WholeUpdates::Context.
+  void make_whole(bool divided, std::vector<internal::WholePiece> shared);
   // Changes of the module count from now on.
-  void begin_watch() { watch_.emplace(blocks_, params_, trained_); }
+  void begin_watch() { watch_.emplace(blocks_, params_); }
   // The learning rate and the number of steps must be alike on all ranks from now on.
   void watch_optimizer_settings();
   internal::ModuleWatch& watch() { return *watch_; }
@@ -173,13 +162,11 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::vector<Block> blocks_;
   ShardedOptions options_;
   const Group group_;
-  internal::ParamList list_;
-  std::vector<internal::Param>& params_ = list_.all();
-  const std::size_t trained_ = list_.trained();  // of params_
+  internal::ParamList params_;
   std::unique_ptr<internal::Updates> updates_;
+  std::optional<internal::ModuleWatch> watch_;
   // Null unless the rule needs whole tensors.
   std::unique_ptr<internal::WholeUpdates> whole_;
-  std::optional<internal::ModuleWatch> watch_;
   std::optional<internal::HiddenGradients> hidden_;  // empty: grad() is what one process would have
   const std::shared_ptr<internal::SampleCount> samples_ = std::make_shared<internal::SampleCount>();
   int paused_ = 0;
@@ -190,7 +177,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
  private:
   friend class EngineState;
 
-  internal::GradientHooks hooks_{params_, trained_};
+  internal::GradientHooks hooks_{params_};
   EngineState state_{*this};
 };
 

@@ -12,11 +12,11 @@
 namespace weft::engine {
 
 EngineState::EngineState(Engine& engine)
-    : engine_(engine), group_(engine.group_), params_(engine.params_), trained_(engine.trained_) {}
+    : engine_(engine), group_(engine.group_), params_(engine.params_) {}
 
 EngineState::NamedTensors EngineState::whole_tensors() const {
   NamedTensors all;
-  for (std::size_t i = 0; engine_.whole_ && i < trained_; ++i) {
+  for (std::size_t i = 0; engine_.whole_ && i < params_.trained(); ++i) {
     for (auto& [name, tensor] : engine_.whole_->state(static_cast<int>(i)))
       all.emplace_back(params_[i].name + "." + name, std::move(tensor));
   }
@@ -38,7 +38,7 @@ EngineState::NamedTensors EngineState::whole() {
 }
 
 void EngineState::add_steps(NamedTensors& state) const {
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; i < params_.trained(); ++i) {
     state.emplace_back(params_[i].name + ".step",
                        at::scalar_tensor(engine_.updates_->steps(static_cast<int>(i)), at::kLong));
   }
@@ -48,7 +48,7 @@ void EngineState::add_steps(NamedTensors& state) const {
 
 void EngineState::take_steps(const std::map<std::string, at::Tensor>& state) {
   for (auto& [name, tensor] : whole_tensors()) at::Tensor(tensor).copy_(state.at(name));
-  for (std::size_t i = 0; i < trained_; ++i)
+  for (std::size_t i = 0; i < params_.trained(); ++i)
     engine_.updates_->steps(static_cast<int>(i)) =
         state.at(params_[i].name + ".step").item<std::int64_t>();
   engine_.steps_ = state.at("steps").item<std::int64_t>();
@@ -61,7 +61,7 @@ std::string EngineState::mismatch(const NamedTensors& given) const {
   for (std::size_t i = 0; i < params_.size(); ++i) {
     const auto sizes = params_[i].tensor.sizes().vec();
     expected[params_[i].name] = sizes;
-    if (i >= trained_) continue;
+    if (i >= params_.trained()) continue;
     for (std::size_t array = 0; array < engine_.updates_->arrays_of(static_cast<int>(i)); ++array)
       expected[params_[i].name + "." + engine_.updates_->arrays()[array]] = sizes;
     expected[params_[i].name + ".step"];
@@ -95,10 +95,10 @@ void EngineState::load(const NamedTensors& given) {
     engine_.settle();
     std::map<std::string, at::Tensor> by_name(given.begin(), given.end());
     engine_.take_over(by_name);
-    at::Tensor steps = at::zeros({static_cast<std::int64_t>(trained_) + 1}, at::kLong);
+    at::Tensor steps = at::zeros({static_cast<std::int64_t>(params_.trained()) + 1}, at::kLong);
     const auto each_step = [&](const auto& visit) {
-      for (std::size_t i = 0; i <= trained_; ++i)
-        visit(i < trained_ ? params_[i].name + ".step" : "steps",
+      for (std::size_t i = 0; i <= params_.trained(); ++i)
+        visit(i < params_.trained() ? params_[i].name + ".step" : "steps",
               steps[static_cast<std::int64_t>(i)]);
     };
     if (group_.rank() == 0)
@@ -120,7 +120,7 @@ checkpoint::Slices EngineState::shards(const Sharded::Placing& placing) {
   engine_.settle();
   checkpoint::Slices all = engine_.slices(placing, internal::Wanted::kToSave);
   if (!engine_.updates_) return all;
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; i < params_.trained(); ++i) {
     const std::string name = internal::rectangle_of(params_[i], placing).name;
     if (name.empty() || static_cast<int>(i) % group_.size() != group_.rank()) continue;
     all.push_back(checkpoint::whole_slice(
@@ -172,7 +172,7 @@ void EngineState::load_shards(const checkpoint::SliceSource& source,
   const auto wanted = [&] {
     checkpoint::Slices all = engine_.slices(
         placing, weights_only ? internal::Wanted::kWeights : internal::Wanted::kToReplace);
-    for (std::size_t i = 0; !weights_only && i < trained_; ++i) {
+    for (std::size_t i = 0; !weights_only && i < params_.trained(); ++i) {
       const std::string name = internal::rectangle_of(params_[i], placing).name;
       if (name.empty()) continue;
       at::Tensor& step = steps[static_cast<int>(i)] = at::scalar_tensor(0, at::kLong);

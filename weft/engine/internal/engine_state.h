@@ -5,11 +5,10 @@
 #include <functional>
 #include <map>
 #include <string>
-#include <vector>
 
 #include "weft/checkpoint/slice.h"
 #include "weft/engine/internal/held_changes.h"
-#include "weft/engine/internal/unit.h"
+#include "weft/engine/internal/param_list.h"
 #include "weft/engine/sharded.h"
 
 namespace weft::engine {
@@ -54,8 +53,7 @@ class EngineState {
 
   Engine& engine_;
   const Group& group_;
-  const std::vector<internal::Param>& params_;
-  const std::size_t trained_;
+  const internal::ParamList& params_;
   internal::HeldChanges held_changes_;  // since the last step or load
 };
 

@@ -12,14 +12,14 @@ namespace weft::engine::internal {
 void GradientHooks::install(std::function<void()> before,
                             const std::function<void(int param)>& ready) {
   before_ = std::move(before);
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; i < params_.trained(); ++i) {
     add_ready_hook(params_[i].tensor, [ready, param = static_cast<int>(i)] { ready(param); });
   }
   commit();
 }
 
 void GradientHooks::commit() {
-  for (std::size_t i = 0; i < trained_; ++i)
+  for (std::size_t i = 0; i < params_.trained(); ++i)
     ensure_before_hook(hooked_[i], params_[i].tensor, before_);
 }
 
@@ -30,7 +30,7 @@ void GradientHooks::note(int param) {
 
 // zero_grad() resets them, or fills them with zeros.
 bool GradientHooks::are_dropped() const {
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; i < params_.trained(); ++i) {
     const at::Tensor& gradient = params_[i].tensor.grad();
     if (!gradient.defined()) continue;
     // An equal version means that nothing has written to it since backward(). Only others are read.

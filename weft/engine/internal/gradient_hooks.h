@@ -2,21 +2,20 @@
 // complete.
 #pragma once
 
-#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
 #include <vector>
 
-#include "weft/engine/internal/unit.h"
+#include "weft/engine/internal/param_list.h"
 
 namespace weft::engine::internal {
 
 class GradientHooks {
  public:
-  // `params` outlives it. The first `trained` of them require gradients.
-  GradientHooks(const std::vector<Param>& params, std::size_t trained)
-      : params_(params), trained_(trained), hooked_(trained), versions_(trained) {}
+  // `params` outlives it.
+  explicit GradientHooks(const ParamList& params)
+      : params_(params), hooked_(params.trained()), versions_(params.trained()) {}
 
   // From now on, backward() calls before() before it adds to a gradient, and ready(param) after it.
   // Parameters may outlive this class, and call both then too. Call it once.
@@ -30,8 +29,7 @@ class GradientHooks {
   bool are_dropped() const;
 
  private:
-  const std::vector<Param>& params_;
-  const std::size_t trained_;
+  const ParamList& params_;
   std::function<void()> before_;
   std::vector<std::shared_ptr<void>> hooked_;  // by parameter
   std::vector<std::int64_t> versions_;  // by parameter: its gradient's, when backward() has made it

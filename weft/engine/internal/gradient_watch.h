@@ -4,20 +4,18 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "weft/engine/internal/change_marks.h"
-#include "weft/engine/internal/unit.h"
+#include "weft/engine/internal/param_list.h"
 
 namespace weft::engine::internal {
 
 class GradientWatch {
  public:
-  // `params` outlives it. The first `trained` of them require gradients.
-  GradientWatch(const std::vector<Param>& params, std::size_t trained)
-      : params_(params), noted_(trained) {}
+  // `params` outlives it.
+  explicit GradientWatch(const ParamList& params) : params_(params), noted_(params.trained()) {}
 
   // backward() has made this gradient. Keeps it alive, since peers may read it.
   void note(int param);
@@ -34,7 +32,7 @@ class GradientWatch {
     LineSums lines{};
   };
 
-  const std::vector<Param>& params_;
+  const ParamList& params_;
   std::vector<Noted> noted_;  // by trained parameter
   bool checked_ = false;
 };

@@ -83,8 +83,9 @@ void Gradients::take(int param) {
   const auto [unit, place] = position_of_[index(param)];
   at::Tensor& grad = context_.params[index(param)].tensor.mutable_grad();
   report_.add(param);
-  if (context_.check != nullptr && !context_.check->look(param, grad)) grad = at::zeros_like(grad);
   if (in_place_) {
+    if (context_.check != nullptr && !context_.check->look(param, grad))
+      grad = at::zeros_like(grad);
     in_place_->put(param, grad);
     held_[index(unit)] += bytes_of(grad);
     context_.meter.add(context_.meter.gradients,
@@ -94,7 +95,7 @@ void Gradients::take(int param) {
   }
   const std::int64_t offset = context_.units[index(unit)].offsets[place];
   at::Tensor part = wire_of(unit).narrow(0, offset, grad.numel());
-  put_scaled(part, grad, weight());
+  put_gradient(part, param, grad, weight(), context_.check);
   grad.reset();
   context_.meter.add(context_.meter.gradients, -std::exchange(kept_[index(param)], 0));
 }

@@ -6,9 +6,8 @@
 
 namespace weft::engine::internal {
 
-HiddenGradients::HiddenGradients(const std::vector<Param>& params, std::size_t trained,
-                                 std::string why)
-    : params_(params), trained_(trained), why_(std::move(why)), kept_(trained) {}
+HiddenGradients::HiddenGradients(const ParamList& params, std::string why)
+    : params_(params), why_(std::move(why)), kept_(params.trained()) {}
 
 HiddenGradients::~HiddenGradients() { show(); }
 
@@ -18,24 +17,24 @@ at::Tensor& HiddenGradients::grad_of(std::size_t param) const {
 
 void HiddenGradients::hide() {
   if (std::exchange(hidden_, true)) return;
-  for (std::size_t param = refusing_.size(); param < trained_; ++param) {
+  for (std::size_t param = refusing_.size(); param < params_.trained(); ++param) {
     refusing_.push_back(
         refusing(params_[param].tensor, "the gradient of '" + params_[param].name + "' " + why_));
   }
-  for (std::size_t param = 0; param < trained_; ++param)
+  for (std::size_t param = 0; param < params_.trained(); ++param)
     kept_[param] = std::exchange(grad_of(param), refusing_[param]);
 }
 
 void HiddenGradients::show() {
   if (!std::exchange(hidden_, false)) return;
-  for (std::size_t param = 0; param < trained_; ++param) {
+  for (std::size_t param = 0; param < params_.trained(); ++param) {
     at::Tensor kept = std::exchange(kept_[param], {});
     if (grad_of(param).is_same(refusing_[param])) grad_of(param) = std::move(kept);
   }
 }
 
 const Param* HiddenGradients::changed() const {
-  for (std::size_t param = 0; hidden_ && param < trained_; ++param) {
+  for (std::size_t param = 0; hidden_ && param < params_.trained(); ++param) {
     if (!grad_of(param).is_same(refusing_[param])) return &params_[param];
   }
   return nullptr;

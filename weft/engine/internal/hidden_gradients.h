@@ -11,15 +11,14 @@
 #include <string>
 #include <vector>
 
-#include "weft/engine/internal/unit.h"
+#include "weft/engine/internal/param_list.h"
 
 namespace weft::engine::internal {
 
 class HiddenGradients {
  public:
-  // `params` outlives it. Hides the gradients of the first `trained` of them. Texts are "the
-  // gradient of 'fc.weight' " + `why`.
-  HiddenGradients(const std::vector<Param>& params, std::size_t trained, std::string why);
+  // `params` outlives it. Texts are "the gradient of 'fc.weight' " + `why`.
+  HiddenGradients(const ParamList& params, std::string why);
   // Shows them.
   ~HiddenGradients();
   HiddenGradients(const HiddenGradients&) = delete;
@@ -36,8 +35,7 @@ class HiddenGradients {
  private:
   at::Tensor& grad_of(std::size_t param) const;
 
-  const std::vector<Param>& params_;
-  const std::size_t trained_;
+  const ParamList& params_;
   const std::string why_;
   // By parameter: what grad() is while hidden (made once), and what it was.
   std::vector<at::Tensor> refusing_, kept_;

@@ -25,6 +25,7 @@
 
 #include "weft/comm/allocator.h"
 #include "weft/engine/internal/stopwatch.h"
+#include "weft/engine/internal/transport.h"
 
 namespace weft::engine::internal {
 
@@ -120,13 +121,8 @@ void ShownGradients::end(bool results, const std::vector<bool>& used) {
   for (std::size_t param = 0; param < params_.size(); ++param) {
     shown_[param].reset();
     const at::Tensor copy = std::exchange(copies_[param], {});
-    if (!copy.defined() || !results || !used[param]) continue;
-    at::Tensor& grad = params_[param].mutable_grad();
-    if (!grad.defined() || grad.is_sparse()) {
-      grad = copy.clone();  // the memory of `copy` may be the host's, which grad() may outlive
-    } else {
-      grad.copy_(copy);
-    }
+    // The memory of `copy` may be the host's, which grad() may outlive.
+    if (copy.defined() && results && used[param]) put_average(params_[param], copy);
   }
 }
 
@@ -176,8 +172,7 @@ InPlace::~InPlace() {
 }
 
 void InPlace::put(int param, const at::Tensor& gradient) {
-  held_[index(param)] =
-      comm::readable(ledger_.host(), gradient.is_sparse() ? gradient.to_dense() : gradient);
+  held_[index(param)] = comm::readable(ledger_.host(), gradient.to_dense());
 }
 
 void InPlace::publish(int unit) {
@@ -192,8 +187,7 @@ void InPlace::publish(int unit) {
 void InPlace::reduce(int unit, at::Tensor& shard) {
   ledger_.host().check("step");
   ledger_.await_published(unit);
-  std::vector<double> weights;
-  for (int rank = 0; rank < ledger_.host().world(); ++rank) weights.push_back(ledger_.weight(rank));
+  const std::vector<double> weights = ledger_.weights();
   const Unit& u = units_[index(unit)];
   // Everything that no parameter fills becomes zero: padding, and parameters without a gradient.
   std::int64_t filled = 0;

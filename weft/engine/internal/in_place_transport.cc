@@ -115,11 +115,7 @@ class InPlaceTransport final : public Transport {
   void discard() override {
     const Crossing::Inside here = enter(0, Section::kDrop);
     ledger_.mark_dropped();
-    publish_rest();
-    {
-      const Stopwatch watch(context_.times->wait, "wait", "peers");
-      ledger_.await_published(params());
-    }
+    await_published();
     if (const int other = ledger_.first_not_dropped(); other >= 0) {
       throw Error(Errc::kInvalidArgument,
                   "zero_grad() has dropped the gradients of a batch on this rank, and not on "
@@ -167,9 +163,7 @@ class InPlaceTransport final : public Transport {
   }
   void await_peers() override {
     const Crossing::Inside here = enter(0);
-    publish_rest();
-    const Stopwatch watch(context_.times->wait, "wait", "peers");
-    ledger_.await_published(params());
+    await_published();
     compare_ranks();
   }
   bool knows_all() const override { return true; }
@@ -223,6 +217,13 @@ class InPlaceTransport final : public Transport {
     if (state_ != State::kBackward) return;
     state_ = State::kPublished;
     units_.publish_rest();
+  }
+
+  // All gradients of all ranks.
+  void await_published() {
+    publish_rest();
+    const Stopwatch watch(context_.times->wait, "wait", "peers");
+    ledger_.await_published(params());
   }
 
   // This rank meets the others in this step until the result ends.

@@ -82,7 +82,11 @@ bool Ledger::alike() const {
   return true;
 }
 
-double Ledger::weight(int rank) const { return seat(rank).weight; }
+std::vector<double> Ledger::weights() const {
+  std::vector<double> all;
+  for (int rank = 0; rank < world_; ++rank) all.push_back(seat(rank).weight);
+  return all;
+}
 
 void Ledger::mark_not_finite() { seat(rank_).not_finite = step_; }
 

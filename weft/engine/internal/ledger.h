@@ -38,8 +38,9 @@ class Ledger {
   // before its first publish().
   void begin(double weight, std::uint32_t digest = 0, std::uint64_t company = 0);
   std::uint32_t step() const { return step_; }
-  double weight(int rank) const;
-  // True if all ranks have the same digest. Valid once all ranks have published a unit.
+  // By rank. Valid once all ranks have published a unit.
+  std::vector<double> weights() const;
+  // True if all ranks have the same digest. Valid then too.
   bool alike() const;
   // Of all ranks, by rank. Valid then too.
   std::vector<std::uint64_t> companies() const;

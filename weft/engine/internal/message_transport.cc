@@ -30,7 +30,6 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 #include <exception>
 #include <optional>
 #include <utility>
@@ -46,7 +45,6 @@
 #include "weft/engine/internal/transport.h"
 #include "weft/engine/internal/tuner.h"
 #include "weft/engine/internal/weight_guard.h"
-#include "weft/engine/squares.h"
 
 namespace weft::engine::internal {
 namespace {
@@ -368,7 +366,7 @@ class MessageTransport final : public Transport {
       sums.emplace_back(param, scale_ != 1.0 ? sum.mul(scale_) : sum);
     });
     if (context_.updates != nullptr) return context_.updates->update_all(sums);
-    for (const auto& [param, sum] : sums) put_average(param, sum);
+    for (const auto& [param, sum] : sums) put_average(context_.params[index(param)], sum);
   }
 
   // A step that is checked first was skipped.
@@ -378,16 +376,6 @@ class MessageTransport final : public Transport {
                 "a sum of gradients is not finite in the codec f16, whose largest number is 65504; "
                 "use the codec bf16, or make gradients smaller",
                 {"step", context_.group.rank()});
-  }
-
-  void put_average(int param, const at::Tensor& gradient) {
-    at::Tensor& grad = context_.params[index(param)].mutable_grad();
-    if (grad.is_same(gradient)) return;
-    if (!grad.defined() || grad.is_sparse()) {
-      grad = gradient.clone();
-    } else {
-      grad.copy_(gradient);
-    }
   }
 
   TransportContext context_;

@@ -22,14 +22,12 @@ std::string kind_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-ModuleWatch::ModuleWatch(const std::vector<Block>& blocks, const std::vector<Param>& params,
-                         std::size_t trained)
+ModuleWatch::ModuleWatch(const std::vector<Block>& blocks, const ParamList& params)
     : params_(params),
-      trained_(trained),
-      guarded_(trained),
-      registered_(blocks, params),
+      guarded_(params.trained()),
+      registered_(blocks, params.all()),
       settings_(blocks),
-      gradients_(params, trained),
+      gradients_(params),
       seen_(params.size()) {
   rebase(true);
 }
@@ -37,7 +35,7 @@ ModuleWatch::ModuleWatch(const std::vector<Block>& blocks, const std::vector<Par
 void ModuleWatch::forbid_writing(std::string why, bool sampled, bool frozen) {
   no_writing_ = std::move(why);
   sampled_ = sampled;
-  guarded_ = frozen ? params_.size() : trained_;
+  guarded_ = frozen ? params_.size() : params_.trained();
   rebase(true);
 }
 
@@ -60,7 +58,7 @@ bool ModuleWatch::is_moved(std::size_t param) const {
 
 void ModuleWatch::check(bool values) const {
   registered_.check();
-  if (!moved(params_.size()).empty()) check_apart(params_);
+  if (!moved(params_.size()).empty()) check_apart(params_.all());
   for (std::size_t param = 0; param < params_.size(); ++param) {
     check_kind(param);
     check_written(param, values);
@@ -68,7 +66,7 @@ void ModuleWatch::check(bool values) const {
 }
 
 void ModuleWatch::check_frozen() const {
-  for (std::size_t param = trained_; param < guarded_; ++param) check_written(param, true);
+  for (std::size_t param = params_.trained(); param < guarded_; ++param) check_written(param, true);
 }
 
 void ModuleWatch::check_kind(std::size_t param) const {
@@ -77,7 +75,7 @@ void ModuleWatch::check_kind(std::size_t param) const {
       now.device() != home.device())
     refuse("'" + params_[param].name + "' is " + kind_of(now) + " now, and was " + kind_of(home) +
            " when the module was made parallel; " + kMakeAgain);
-  if (param >= trained_ && now.requires_grad())
+  if (param >= params_.trained() && now.requires_grad())
     refuse("'" + params_[param].name +
            "' requires a gradient now, and did not when the module was made parallel, so its "
            "gradient is not combined over the ranks; " +
@@ -124,7 +122,7 @@ std::uint32_t ModuleWatch::digest(GradientFacts gradients) {
     seen.reported = version_of(now);
     seen.moved_reported = seen.moved || is_moved(param);
     const std::int64_t written = seen.reported - seen.version;
-    const bool freed = param < trained_ && !now.requires_grad();
+    const bool freed = param < params_.trained() && !now.requires_grad();
     odd_ = odd_ || seen.moved_reported || (written != 0 && written != seen.usual);
     has_changed_ = has_changed_ || seen.moved_reported || written != 0 || freed;
     const bool resampled = written == 0 && no_writing_.empty() && is_resampled(param);
@@ -150,7 +148,7 @@ void ModuleWatch::compare(const Group& group, bool whole, double tolerance, bool
     if ((whole || changed) && (with_apart || !params_[param].apart)) sums.add(param, tensor);
     if (written != 0) seen.usual = written;
   }
-  sums.compare(group, params_, tolerance);
+  sums.compare(group, params_.all(), tolerance);
 }
 
 void ModuleWatch::refuse_written(int first, int last) const {

@@ -27,9 +27,9 @@
 #include "weft/engine/internal/change_marks.h"
 #include "weft/engine/internal/gradient_watch.h"
 #include "weft/engine/internal/index.h"
+#include "weft/engine/internal/param_list.h"
 #include "weft/engine/internal/rank_settings.h"
 #include "weft/engine/internal/registered_params.h"
-#include "weft/engine/internal/unit.h"
 
 namespace weft::engine::internal {
 
@@ -39,9 +39,8 @@ class ModuleWatch {
   // in float64.
   static constexpr std::uint32_t kDigests = 1U << 20;
 
-  // `params` outlives it. The first `trained` of them require gradients.
-  ModuleWatch(const std::vector<Block>& blocks, const std::vector<Param>& params,
-              std::size_t trained);
+  // `params` of the blocks; outlives it.
+  ModuleWatch(const std::vector<Block>& blocks, const ParamList& params);
 
   // Values written in place from now on are errors: "'fc.weight' was changed in place, " + `why`.
   // With `sampled`, also those written through data(): some values of each parameter are compared.
@@ -119,8 +118,7 @@ class ModuleWatch {
   void check_kind(std::size_t param) const;
   void check_written(std::size_t param, bool values) const;
 
-  const std::vector<Param>& params_;
-  const std::size_t trained_;
+  const ParamList& params_;
   std::size_t guarded_;  // written values of so many parameters are looked at
   RegisteredParams registered_;
   RankSettings settings_;

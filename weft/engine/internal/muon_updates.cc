@@ -63,10 +63,10 @@ class MuonUpdates final : public WholeUpdates {
     for (int param = 0; param < params(); ++param) {
       if (!is_matrix_[index(param)] || !now.used[index(param)]) continue;
       round.push_back(param);
-      if (static_cast<int>(round.size()) == now.group.size())
-        update_matrices(std::exchange(round, {}), of_matrices, now);
+      if (static_cast<int>(round.size()) == group().size())
+        update_matrices(std::exchange(round, {}), of_matrices);
     }
-    update_matrices(round, of_matrices, now);
+    update_matrices(round, of_matrices);
   }
 
  private:
@@ -82,20 +82,19 @@ class MuonUpdates final : public WholeUpdates {
   }
 
   // The tensor number i of `round` belongs to rank i.
-  void update_matrices(const std::vector<int>& round, const std::map<int, WholePiece>& pieces,
-                       const WholeStep& now) {
+  void update_matrices(const std::vector<int>& round, const std::map<int, WholePiece>& pieces) {
     std::vector<at::Tensor> matrices;
     for (std::size_t i = 0; i < round.size(); ++i) {
       matrices.push_back(momentum_of(round[i], pieces));
-      if (now.divided) now.group.reduce(matrices.back(), static_cast<int>(i));
+      if (is_divided()) group().reduce(matrices.back(), static_cast<int>(i));
     }
-    const auto mine = static_cast<std::size_t>(now.group.rank());
+    const auto mine = static_cast<std::size_t>(group().rank());
     if (mine < matrices.size()) {
       const at::Tensor all = matrices[mine].view(matrices_of(shape(round[mine])));
       for (const at::Tensor& matrix : all.unbind()) matrix.copy_(orthogonal(matrix));
     }
     for (std::size_t i = 0; i < round.size(); ++i) {
-      if (now.group.size() > 1) now.group.broadcast(matrices[i], static_cast<int>(i));
+      if (group().size() > 1) group().broadcast(matrices[i], static_cast<int>(i));
       const auto found = pieces.find(round[i]);
       if (found != pieces.end()) update_matrix(found->second, matrices[i]);
     }

@@ -22,6 +22,10 @@ class ParamList {
   ParamList& operator=(const ParamList&) = delete;
 
   std::vector<Param>& all() { return params_; }
+  const std::vector<Param>& all() const { return params_; }
+  std::size_t size() const { return params_.size(); }
+  Param& operator[](std::size_t param) { return params_[param]; }
+  const Param& operator[](std::size_t param) const { return params_[param]; }
   // So many of them, the first ones, require gradients.
   std::size_t trained() const { return trained_; }
   std::vector<std::string> names() const;

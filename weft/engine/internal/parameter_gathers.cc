@@ -23,6 +23,8 @@
 
 #include <limits>
 
+#include "weft/engine/internal/index.h"
+
 namespace weft::engine::internal {
 namespace {
 
@@ -41,10 +43,9 @@ ParameterGathers::ParameterGathers(Group group, std::vector<Unit>& units, int pr
       order_(group_) {
   int blocks = 0;
   for (const Unit& unit : units_) blocks = std::max(blocks, unit.blocks.back() + 1);
-  by_block_.resize(static_cast<std::size_t>(blocks));
+  by_block_.resize(index(blocks));
   for (int unit = 0; unit < static_cast<int>(units_.size()); ++unit) {
-    for (const int block : units_[static_cast<std::size_t>(unit)].blocks)
-      by_block_[static_cast<std::size_t>(block)].push_back(unit);
+    for (const int block : units_[index(unit)].blocks) by_block_[index(block)].push_back(unit);
   }
   for (int block = 0; block < blocks; ++block) {
     for (const int unit : units_of(block)) entries_.push_back({block, unit});
@@ -141,8 +142,8 @@ void ParameterGathers::finish(Direction direction, bool whole) {
 void ParameterGathers::issue() {
   Entry& entry = at(issued_++);
   entry.reserved = true;
-  Place& place = places_[static_cast<std::size_t>(entry.unit)];
-  Gather gather = this->gather(units_[static_cast<std::size_t>(entry.unit)]);
+  Place& place = places_[index(entry.unit)];
+  Gather gather = this->gather(units_[index(entry.unit)]);
   if (place.holds++ == 0) {
     place.gather = std::move(gather);
   } else {
@@ -161,16 +162,16 @@ ParameterGathers::Gather ParameterGathers::gather(const Unit& unit) {
 
 void ParameterGathers::await(int unit) {
   order_.check_peers();
-  Place& place = places_[static_cast<std::size_t>(unit)];
+  Place& place = places_[index(unit)];
   if (!place.gather.work) return;
   place.gather.work->wait();
   place.buffer = std::move(place.gather.whole);
   place.gather = {};
-  put_below(units_[static_cast<std::size_t>(unit)], place.buffer);
+  put_below(units_[index(unit)], place.buffer);
 }
 
 void ParameterGathers::release(int unit) {
-  Place& place = places_[static_cast<std::size_t>(unit)];
+  Place& place = places_[index(unit)];
   WEFT_CHECK(place.holds > 0, "release() of a unit that is not held");
   if (--place.holds > 0) return;
   if (place.gather.work) {
@@ -178,10 +179,10 @@ void ParameterGathers::release(int unit) {
     spares_.push_back(std::exchange(place.gather, {}));
     return;
   }
-  if (releasing_) releasing_(units_[static_cast<std::size_t>(unit)], place.buffer);
-  put_below(units_[static_cast<std::size_t>(unit)], {});
+  if (releasing_) releasing_(units_[index(unit)], place.buffer);
+  put_below(units_[index(unit)], {});
   place.buffer.reset();
-  meter_.add(meter_.parameters, -units_[static_cast<std::size_t>(unit)].bytes());
+  meter_.add(meter_.parameters, -units_[index(unit)].bytes());
 }
 
 void ParameterGathers::drain() {

@@ -40,20 +40,20 @@ namespace weft::engine {
 
 using internal::index;
 
-Replica::Replica(Context what) : Engine(std::move(what)), memory_(group_, params_, trained_) {
+Replica::Replica(Context what) : Engine(std::move(what)), memory_(group_, params_) {
   compress::parse(options_.data_parallel.codec);  // throws if invalid
   WEFT_REQUIRE(
       !options_.replicas && !options_.apart && !options_.compute && !options_.reduce &&
           options_.offload.empty(),
       "sharded: replicas, apart, compute, reduce and offload are not supported at stage 0");
   // A model of an earlier group may have left the parameters in memory that ranks share.
-  for (auto& param : params_) {
+  for (auto& param : params_.all()) {
     if (param.tensor.is_cpu()) internal::take_out_of_shared_block(param.tensor);
   }
-  for (std::size_t i = 0; i < trained_; ++i) trained_params_.push_back(params_[i].tensor);
+  for (std::size_t i = 0; i < params_.trained(); ++i) trained_params_.push_back(params_[i].tensor);
   buffers_ = buffers();
-  ready_.assign(trained_, false);
-  device_ranks_ = check_same();
+  ready_.assign(params_.trained(), false);
+  device_ranks_ = params_.check_same(group_);
   if (has_devices()) check_device_options();
   if (group_.size() > 1) {
     const at::NoGradGuard guard;
@@ -61,12 +61,12 @@ Replica::Replica(Context what) : Engine(std::move(what)), memory_(group_, params
       at::Tensor data = tensor.detach();
       group_.broadcast(data, 0);
     };
-    for (const auto& param : params_) broadcast(param.tensor);
+    for (const auto& param : params_.all()) broadcast(param.tensor);
     for (const auto& buffer : buffers_) broadcast(buffer);
   }
   begin_watch();
   watch().note_samples();
-  company_.emplace(&group_.backend(), model_name().number, trained_params_);
+  company_.emplace(&group_.backend(), params_.model_name().number, trained_params_);
   make_transport();
 }
 
@@ -93,7 +93,7 @@ void Replica::make_transport() {
 
 internal::TransportContext Replica::context(internal::Updates* updates) {
   internal::TransportContext context{.group = group_,
-                                     .name = model_name(),
+                                     .name = params_.model_name(),
                                      .params = trained_params_,
                                      .buffers = {},
                                      .options = options_.data_parallel,
@@ -139,8 +139,8 @@ void Replica::use_optimizer(OptimizerSpec spec, bool hides) {
         "max_grad_norm of the optimizer; to read or change averages, use an optimizer of "
         "torch::optim, or gradients() of a Sharded or parallelize() model");
   }
-  std::vector<std::string> trained = names();
-  trained.resize(trained_);
+  std::vector<std::string> trained = params_.names();
+  trained.resize(params_.trained());
   const double first_value = spec.initial_accumulator;
   WEFT_REQUIRE(!has_devices() || !optim::needs_whole_tensors(spec.rule),
                "optimizer(): " + optim::name_of(spec.rule) +
@@ -150,13 +150,13 @@ void Replica::use_optimizer(OptimizerSpec spec, bool hides) {
       std::make_unique<internal::Updates>(std::move(spec), std::move(trained), types, shapes);
   // Shared weights and state are made before the transport, which gets their places through
   // updates_.
-  is_on_device() ? memory_.place_on_device(*updates_, first_value)
-                 : memory_.place({.updates = *updates_,
-                                  .first_value = first_value,
-                                  .host = host(),
-                                  .weights = options_.weights,
-                                  .trial = context(nullptr)});
-  make_whole();
+  params_.is_on_device() ? memory_.place_on_device(*updates_, first_value)
+                         : memory_.place({.updates = *updates_,
+                                          .first_value = first_value,
+                                          .host = host(),
+                                          .weights = options_.weights,
+                                          .trial = context(nullptr)});
+  make_whole(memory_.is_shared(), memory_.shared_pieces());
   make_transport();
   if (group_.size() > 1) group_.barrier();
   watch_optimizer();
@@ -311,19 +311,19 @@ void Replica::finish(double scale) {
 void Replica::finish_whole(double scale) {
   const at::NoGradGuard guard;
   await_gradients();
-  std::vector<at::Tensor> gradients(trained_);
+  std::vector<at::Tensor> gradients(params_.trained());
   transport_->each_sum([&](int param, const at::Tensor& sum) {
     const internal::WholePiece part = memory_.piece(index(param));
     const at::Tensor mine = sum.reshape({-1}).narrow(0, part.begin, part.end - part.begin);
     gradients[index(param)] = scale == 1 && transport_->owns_sums() ? mine : mine.mul(scale);
   });
   std::vector<internal::WholePiece> pieces;
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; i < params_.trained(); ++i) {
     if (!gradients[i].defined() || gradients[i].numel() == 0) continue;
     pieces.push_back(memory_.piece(i));
     pieces.back().gradient = gradients[i].const_data_ptr();
   }
-  update_whole(std::move(pieces), transport_->used(), memory_.is_shared(), memory_.is_shared());
+  whole_->update({std::move(pieces), transport_->used()});
   transport_->finish_updated(scale);
   forget();
 }
@@ -407,7 +407,7 @@ Replica::NamedTensors Replica::gradients() {
     settle();
     const Shown shown(*this);
     NamedTensors all;
-    for (int param = 0; param < static_cast<int>(trained_); ++param) {
+    for (int param = 0; param < static_cast<int>(params_.trained()); ++param) {
       if (!transport_->used()[index(param)]) continue;
       at::Tensor sum = transport_->sum_of(param);
       if (group_.rank() == 0) all.emplace_back(params_[index(param)].name, sum);
@@ -423,7 +423,7 @@ void Replica::each_whole(const Visit& visit) {
     // Else other ranks may be updating weights already.
     if (!options_.data_parallel.update_in_backward) check_written();
   }
-  for (const auto& param : params_) visit(param.name, param.tensor.detach());
+  for (const auto& param : params_.all()) visit(param.name, param.tensor.detach());
   memory_.each_state(visit);
 }
 

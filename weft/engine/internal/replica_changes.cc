@@ -45,8 +45,8 @@ void Replica::look_at_module() {
   if (!updates_) return;
   if (!memory_.is_shared()) return take_moved();
   WEFT_REQUIRE(
-      !options_.data_parallel.update_in_backward || watch().moved(trained_).empty(),
-      "backward: '" + params_[index(watch().moved(trained_)[0])].name +
+      !options_.data_parallel.update_in_backward || watch().moved(params_.trained()).empty(),
+      "backward: '" + params_[index(watch().moved(params_.trained())[0])].name +
           "' has other memory than optimizer() gave it (torch::load, set_data or to), and "
           "update_in_backward has begun to update shared weights; load weights by load_shards(), "
           "or leave update_in_backward out");
@@ -55,7 +55,7 @@ void Replica::look_at_module() {
 // Copies the values of parameters that got other memory to the memory that the optimizer updates.
 void Replica::take_moved() {
   const at::NoGradGuard guard;
-  const std::vector<int> moved = watch().moved(trained_);
+  const std::vector<int> moved = watch().moved(params_.trained());
   if (moved.empty()) return;
   for (const int param : moved) {
     if (memory_.writes()) watch().home(param).copy_(params_[index(param)].tensor.detach());
@@ -66,7 +66,7 @@ void Replica::take_moved() {
 
 void Replica::take_loaded() {
   settle();
-  if (!has_loaded(trained_)) return;
+  if (!has_loaded(params_.trained())) return;
   if (group_.size() > 1) {
     if (!is_held_changed_anywhere()) check_written();  // take_moved() makes its values new
     watch().digest();
@@ -81,7 +81,7 @@ void Replica::take_module_changes() {
   watch().check(false);
   watch().gradients().check();
   if (!memory_.is_shared()) return take_moved();
-  const std::vector<int> moved = watch().moved(trained_);
+  const std::vector<int> moved = watch().moved(params_.trained());
   if (moved.empty()) return;
   transport_->await_peers();
   const std::string what = "step: '" + params_[index(moved[0])].name +
@@ -99,7 +99,8 @@ void Replica::take_module_changes() {
 
 void Replica::check_company() const {
   if (const auto& ranks = transport_->apart())
-    throw Error(Errc::kInvalidArgument, internal::apart_text(*ranks, model_name().parameter),
+    throw Error(Errc::kInvalidArgument,
+                internal::apart_text(*ranks, params_.model_name().parameter),
                 {"step", group_.rank(), ranks->second});
 }
 
@@ -120,13 +121,13 @@ void Replica::end_module_changes() {
 // Throws if the program has written to shared weights since the last update.
 void Replica::check_written() {
   if (!memory_.is_shared()) return;
-  whole_ ? look_at_whole(memory_.pieces(), /*note=*/false) : transport_->check_written();
+  whole_ ? whole_->check_written() : transport_->check_written();
 }
 
 // Shared weights are right as they are now.
 void Replica::note_written() {
   if (!memory_.is_shared()) return;
-  whole_ ? look_at_whole(memory_.pieces(), /*note=*/true) : transport_->note_written();
+  whole_ ? whole_->note_written() : transport_->note_written();
   group_.barrier();
 }
 

@@ -29,16 +29,16 @@ void remove_padding(checkpoint::Slice& slice) {
 void ReplicaMemory::place(const Request& request) {
   updates_ = &request.updates;
   std::vector<std::byte*> weights;
-  for (std::size_t i = 0; i < trained_; ++i)
+  for (std::size_t i = 0; i < params_.trained(); ++i)
     weights.push_back(static_cast<std::byte*>(params_[i].tensor.data_ptr()));
   if (request.host != nullptr && group_.size() > 1) {
     private_ = request.weights == Weights::kPrivate;
     if (!private_) share_weights(request, weights);
   }
-  std::vector<Updates::Place> places(trained_);
+  std::vector<Updates::Place> places(params_.trained());
   for (std::size_t array = 0; array < updates_->arrays().size(); ++array)
     place_state(places, array);
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; i < params_.trained(); ++i) {
     places[i].weight = weights[i];
     updates_->put(static_cast<int>(i), places[i]);
     if (request.first_value != 0 && writes())
@@ -48,7 +48,7 @@ void ReplicaMemory::place(const Request& request) {
 
 void ReplicaMemory::place_on_device(Updates& updates, double first_value) {
   updates_ = &updates;
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; i < params_.trained(); ++i) {
     const at::Tensor weight = params_[i].tensor.detach();
     std::vector<at::Tensor> state;
     for (std::size_t array = 0; array < updates.arrays_of(static_cast<int>(i)); ++array) {
@@ -61,7 +61,7 @@ void ReplicaMemory::place_on_device(Updates& updates, double first_value) {
 
 ReplicaMemory::Layout ReplicaMemory::layout(const std::function<bool(int param)>& has_part) const {
   Layout made;
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; i < params_.trained(); ++i) {
     const bool has = has_part(static_cast<int>(i));
     made.offsets.push_back(has ? made.bytes : -1);
     const auto bytes = static_cast<std::int64_t>(params_[i].tensor.nbytes());
@@ -77,7 +77,7 @@ void ReplicaMemory::share_weights(const Request& request, std::vector<std::byte*
   const auto [offsets, bytes] = layout([](int) { return true; });
   std::byte* const block = request.host->share(static_cast<std::size_t>(bytes), group_.timeout());
   std::vector<std::byte*> shared;
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; i < params_.trained(); ++i) {
     shared.push_back(block + offsets[i]);
     if (group_.rank() == 0) std::memcpy(shared.back(), weights[i], params_[i].tensor.nbytes());
   }
@@ -89,7 +89,7 @@ void ReplicaMemory::share_weights(const Request& request, std::vector<std::byte*
   shared_ = true;
   weights = shared;
   const auto memory = std::make_shared<SharedBlock>(group_, block, bytes);
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; i < params_.trained(); ++i) {
     // The memory lives as long as a tensor in it.
     at::Tensor param = params_[i].tensor;
     param.set_data(at::from_blob(
@@ -111,7 +111,7 @@ void ReplicaMemory::place_state(std::vector<Updates::Place>& places, std::size_t
     block = static_cast<std::byte*>(own_state_.back().data_ptr());
   }
   state_bytes_ += bytes;
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; i < params_.trained(); ++i) {
     if (offsets[i] >= 0) places[i].state[array] = block + offsets[i];
   }
 }
@@ -126,9 +126,9 @@ WholePiece ReplicaMemory::piece(std::size_t param) const {
   return {static_cast<int>(param), elements * part / parts, elements * (part + 1) / parts};
 }
 
-std::vector<WholePiece> ReplicaMemory::pieces() const {
+std::vector<WholePiece> ReplicaMemory::shared_pieces() const {
   std::vector<WholePiece> all;
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; shared_ && i < params_.trained(); ++i) {
     all.push_back(piece(i));
     if (all.back().end <= all.back().begin) all.pop_back();
   }
@@ -138,7 +138,7 @@ std::vector<WholePiece> ReplicaMemory::pieces() const {
 void ReplicaMemory::each_state(
     const std::function<void(const std::string&, at::Tensor)>& visit) const {
   WEFT_CHECK(updates_ != nullptr, "the model has no optimizer");
-  for (std::size_t i = 0; i < trained_; ++i) {
+  for (std::size_t i = 0; i < params_.trained(); ++i) {
     for (std::size_t array = 0; array < updates_->arrays_of(static_cast<int>(i)); ++array) {
       visit(params_[i].name + "." + updates_->arrays()[array],
             state_of(static_cast<int>(i), array));
@@ -149,7 +149,7 @@ void ReplicaMemory::each_state(
 void ReplicaMemory::share_rank_0() {
   const at::NoGradGuard guard;
   const auto take = [&](at::Tensor tensor) { group_.broadcast(tensor, 0); };
-  for (std::size_t i = 0; i < trained_; ++i) take(params_[i].tensor.detach());
+  for (std::size_t i = 0; i < params_.trained(); ++i) take(params_[i].tensor.detach());
   each_state([&](const std::string&, const at::Tensor& state) { take(state); });
 }
 
@@ -161,7 +161,7 @@ void ReplicaMemory::take_over(const std::map<std::string, at::Tensor>& given) {
     group_.broadcast(value, 0);
     if (writes()) into.copy_(value);
   };
-  for (const Param& param : params_) put(param.name, param.tensor.detach());
+  for (const Param& param : params_.all()) put(param.name, param.tensor.detach());
   each_state(put);
 }
 
@@ -169,7 +169,7 @@ checkpoint::Slices ReplicaMemory::slices(const Sharded::Placing& placing, Wanted
                                          const ModuleWatch& watch) const {
   // Each rank has memory of its own for what the program has loaded.
   const auto is_shared = [&](std::size_t param) {
-    return shared_ && param < trained_ && !watch.is_moved(param);
+    return shared_ && param < params_.trained() && !watch.is_moved(param);
   };
   checkpoint::Slices together, own;
   for (std::size_t i = 0; i < params_.size(); ++i) {
@@ -180,8 +180,9 @@ checkpoint::Slices ReplicaMemory::slices(const Sharded::Placing& placing, Wanted
       into.push_back({rectangle.name + suffix, rectangle.shape, rectangle.offset, whole.detach()});
     };
     add(params_[i].tensor, "");
-    for (std::size_t array = 0; wanted != Wanted::kWeights && updates_ != nullptr && i < trained_ &&
-                                array < updates_->arrays_of(static_cast<int>(i));
+    for (std::size_t array = 0;
+         wanted != Wanted::kWeights && updates_ != nullptr && i < params_.trained() &&
+         array < updates_->arrays_of(static_cast<int>(i));
          ++array) {
       add(state_of(static_cast<int>(i), array), "." + updates_->arrays()[array]);
     }
@@ -201,7 +202,7 @@ Sharded::Memory ReplicaMemory::used() const {
   for (std::size_t i = 0; i < params_.size(); ++i) {
     const auto bytes = static_cast<std::int64_t>(params_[i].tensor.nbytes());
     now.parameters += bytes / sharers;
-    if (i < trained_) now.gradients += bytes;
+    if (i < params_.trained()) now.gradients += bytes;
   }
   now.state = state_bytes_ / sharers;
   now.peak = now.parameters + now.gradients + now.state;

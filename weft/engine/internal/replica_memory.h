@@ -11,9 +11,9 @@
 
 #include "weft/comm/group.h"
 #include "weft/engine/internal/module_watch.h"
+#include "weft/engine/internal/param_list.h"
 #include "weft/engine/internal/state_slices.h"
 #include "weft/engine/internal/transport.h"
-#include "weft/engine/internal/unit.h"
 #include "weft/engine/internal/updates.h"
 #include "weft/engine/internal/whole_updates.h"
 
@@ -21,9 +21,8 @@ namespace weft::engine::internal {
 
 class ReplicaMemory {
  public:
-  // All outlive it. The first `trained` parameters require gradients.
-  ReplicaMemory(const Group& group, const std::vector<Param>& params, std::size_t trained)
-      : group_(group), params_(params), trained_(trained) {}
+  // All outlive it.
+  ReplicaMemory(const Group& group, const ParamList& params) : group_(group), params_(params) {}
 
   // Places the weights, and an optimizer state whose first array has the values `first_value`.
   // Tells `updates` the places. With a `host`, whose ranks can share memory, and by the wish
@@ -49,8 +48,8 @@ class ReplicaMemory {
   // The part of a parameter that this rank updates, if the rule needs whole tensors: with shared
   // weights an equal part of each, else all.
   WholePiece piece(std::size_t param) const;
-  // Of all trained parameters, without empty ones.
-  std::vector<WholePiece> pieces() const;
+  // Of all trained parameters, without empty ones, if weights are shared.
+  std::vector<WholePiece> shared_pieces() const;
 
   // "<name>.<array>" of all trained parameters, in place.
   void each_state(
@@ -79,8 +78,7 @@ class ReplicaMemory {
   at::Tensor state_of(int param, std::size_t array) const;
 
   const Group& group_;
-  const std::vector<Param>& params_;
-  const std::size_t trained_;
+  const ParamList& params_;
   Updates* updates_ = nullptr;         // null: there is no optimizer state
   std::vector<at::Tensor> own_state_;  // flat memory of each array, if it is not shared
   std::int64_t state_bytes_ = 0;

@@ -12,10 +12,8 @@ namespace {
 // A unit as the codec sees it: a flat buffer with matrices.
 compress::Unit encoded(const Unit& unit, const std::vector<Param>& params, std::uint32_t id) {
   compress::Unit whole{.count = unit.elements, .matrices = {}, .id = id};
-  for (std::size_t place = 0; place < unit.params.size(); ++place) {
-    const at::Tensor& like = params[index(unit.params[place])].tensor;
-    if (like.numel() > 0) whole.matrices.push_back(matrix_at(unit.offsets[place], like));
-  }
+  for (std::size_t place = 0; place < unit.params.size(); ++place)
+    add_matrix(whole, unit.offsets[place], params[index(unit.params[place])].tensor);
   return whole;
 }
 

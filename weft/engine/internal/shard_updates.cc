@@ -2,7 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include <algorithm>
 #include <span>
 #include <utility>
 
@@ -32,11 +31,7 @@ void ShardUpdates::update(const std::vector<at::Tensor>& gradients, const std::v
     }
     end(unit, check, written_[i]);
   }
-  if (of_.whole != nullptr) {
-    const auto changed = of_.whole->update({std::move(pieces), used, of_.group, /*divided=*/true,
-                                            is_whole_once() ? generations() : Generation()});
-    if (changed) of_.watch.refuse_written(*changed, *changed);
-  }
+  if (of_.whole != nullptr) of_.whole->update({std::move(pieces), used});
   of_.updates.stepped(used);
 }
 
@@ -55,7 +50,7 @@ void ShardUpdates::update_piece(const Piece& piece, const std::byte* gradient,
 }
 
 void ShardUpdates::check_written() {
-  look_at_whole(/*note=*/false);
+  if (of_.whole != nullptr) of_.whole->check_written();
   const std::vector<Unit>& units = of_.memory.units();
   for (std::size_t i = 0; i < units.size(); ++i) {
     if (!is_written_once(units[i])) continue;
@@ -65,33 +60,13 @@ void ShardUpdates::check_written() {
 }
 
 void ShardUpdates::note_written() {
-  look_at_whole(/*note=*/true);
+  if (of_.whole != nullptr) of_.whole->note_written();
   const std::vector<Unit>& units = of_.memory.units();
   for (std::size_t i = 0; i < units.size(); ++i) {
     if (!is_written_once(units[i])) continue;
     written_[i] = {};
     end(units[i], unchanged(units[i]), written_[i]);
   }
-}
-
-void ShardUpdates::look_at_whole(bool note) {
-  if (!is_whole_once()) return;
-  std::vector<WholePiece> pieces;
-  for (const Unit& unit : of_.memory.units()) {
-    if (!unit.trainable) continue;
-    for (const Piece& piece : pieces_of(unit))
-      pieces.push_back({piece.param, piece.begin, piece.end});
-  }
-  const auto changed = of_.whole->look(pieces, generations(), note);
-  if (changed) of_.watch.refuse_written(*changed, *changed);
-}
-
-// All weights exist once for all ranks, and the rule looks at them.
-bool ShardUpdates::is_whole_once() const {
-  const std::vector<Unit>& units = of_.memory.units();
-  return of_.whole != nullptr && of_.memory.is_shared() &&
-         std::none_of(units.begin(), units.end(),
-                      [](const Unit& unit) { return unit.trainable && unit.has_copy(); });
 }
 
 // Weights that exist once for all ranks, and that the optimizer updates in place, if at all.
@@ -115,10 +90,6 @@ void ShardUpdates::end(const Unit& unit, const WrittenCheck& check, Written& wri
   for (const int param : unit.params) generation += of_.watch.generation(param);
   if (!check.end(written, generation))
     of_.watch.refuse_written(unit.params.front(), unit.params.back());
-}
-
-Generation ShardUpdates::generations() const {
-  return [this](int param) { return of_.watch.generation(param); };
 }
 
 std::vector<Piece> ShardUpdates::pieces_of(const Unit& unit) const {

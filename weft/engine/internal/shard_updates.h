@@ -43,14 +43,11 @@ class ShardUpdates {
   void forget_written(std::size_t unit) { written_[unit] = {}; }
 
  private:
-  bool is_whole_once() const;
   bool is_written_once(const Unit& unit) const;
   std::vector<Piece> pieces_of(const Unit& unit) const;
   void update_piece(const Piece& piece, const std::byte* gradient, WrittenCheck& check) const;
   WrittenCheck unchanged(const Unit& unit) const;
   void end(const Unit& unit, const WrittenCheck& check, Written& written) const;
-  void look_at_whole(bool note);
-  Generation generations() const;
 
   const Context of_;
   std::vector<Written> written_;  // by unit: of this rank's part of its weights

@@ -23,7 +23,6 @@
 
 #include <algorithm>
 #include <numeric>
-#include <string>
 
 namespace weft::engine::internal {
 namespace {

@@ -69,9 +69,9 @@ ShardedModel::ShardedModel(Context context, OptimizerSpec optimizer)
       weights_(group_.duplicate(part_name(group_, "weights"))),
       shared_(share_memory(group_, options_.weights)),
       buffers_(options_.sync_buffers ? buffers() : Tensors{}) {
-  check_sharded(options_, optimizer, params_);
-  check_same();
-  for (auto& param : params_) {
+  check_sharded(options_, optimizer, params_.all());
+  params_.check_same(group_);
+  for (auto& param : params_.all()) {
     param.apart = options_.apart && options_.apart->which(param.name);
     param.uncoded = options_.uncoded && options_.uncoded(param.name);
     if (param.tensor.requires_grad())
@@ -83,33 +83,35 @@ ShardedModel::ShardedModel(Context context, OptimizerSpec optimizer)
     if (replicas != nullptr && *replicas) *replicas = (*replicas)->duplicate("replicas");
   }
   memory_ = std::make_unique<internal::UnitMemory>(
-      internal::UnitMemory::Context{group_, weights_, shared_, options_, params_, meter_});
-  replica_sums_.emplace(options_, params_, units(), group_.rank());
+      internal::UnitMemory::Context{group_, weights_, shared_, options_, params_.all(), meter_});
+  replica_sums_.emplace(options_, params_.all(), units(), group_.rank());
   if (memory_->is_gathered()) make_passes();
   std::vector<at::ScalarType> types;
   std::vector<std::vector<std::int64_t>> shapes;
-  for (const auto& param : params_) {
+  for (const auto& param : params_.all()) {
     types.push_back(param.tensor.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
     shapes.push_back(param.tensor.sizes().vec());
   }
-  updates_ = std::make_unique<internal::Updates>(std::move(optimizer), names(), types, shapes);
+  updates_ =
+      std::make_unique<internal::Updates>(std::move(optimizer), params_.names(), types, shapes);
   memory_->place_state(*updates_);
-  make_whole();
   begin_watch();
+  make_whole(/*divided=*/true, memory_->shared_pieces());
   watch_optimizer_settings();
-  shard_updates_.emplace(
-      internal::ShardUpdates::Context{group_, params_, *memory_, *updates_, whole_.get(), watch()});
-  changes_.emplace(internal::ShardedChanges::Context{group_, options_.replicas, params_, *memory_,
-                                                     *shard_updates_, watch(),
+  shard_updates_.emplace(internal::ShardUpdates::Context{group_, params_.all(), *memory_, *updates_,
+                                                         whole_.get(), watch()});
+  changes_.emplace(internal::ShardedChanges::Context{group_, options_.replicas, params_.all(),
+                                                     *memory_, *shard_updates_, watch(),
                                                      [this] { return is_held_changed(); }});
-  state_.emplace(internal::ShardedState::Context{group_, params_, *memory_, *updates_, watch()});
+  state_.emplace(
+      internal::ShardedState::Context{group_, params_.all(), *memory_, *updates_, watch()});
   begin_hiding(
       "cannot be used here, since ZeRO divides sums of gradients over the ranks; to clip, "
       "use max_grad_norm of the optimizer; to read sums, call grad_norm() or gradients() of "
       "the parallel model");
   gradients_ = std::make_unique<internal::Gradients>(
       internal::Gradients::Context{.group = group_,
-                                   .params = params_,
+                                   .params = params_.all(),
                                    .units = units(),
                                    .options = options_,
                                    .meter = meter_,
@@ -159,7 +161,7 @@ std::string ShardedModel::describe() const {
       counted(units().size(), "unit") + " over " + counted(group_.size(), "rank");
   if (options_.replicas) text += ", " + counted(options_.replicas->size(), "replica");
   if (options_.codec != "none") text += ", between these " + options_.codec;
-  if (const auto apart = std::count_if(params_.begin(), params_.end(),
+  if (const auto apart = std::count_if(params_.all().begin(), params_.all().end(),
                                        [](const internal::Param& param) { return param.apart; }))
     text += ", " + std::to_string(apart) + " of the parameters in options.apart";
   if (options_.compute) text += std::string(", computed in ") + c10::toString(*options_.compute);

@@ -5,7 +5,6 @@
 #include <ATen/core/Tensor.h>
 
 #include <cstddef>
-#include <memory>
 
 #include "weft/comm/group.h"
 

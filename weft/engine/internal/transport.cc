@@ -46,11 +46,21 @@ Weighting weigh(DataParallelOptions::Average average, const std::vector<double>&
   return weighting;
 }
 
+void put_average(const at::Tensor& param, const at::Tensor& average) {
+  at::Tensor& grad = param.mutable_grad();
+  if (grad.is_same(average)) return;
+  if (!grad.defined() || grad.is_sparse()) {
+    grad = average.clone();
+  } else {
+    grad.copy_(average);
+  }
+}
+
 std::vector<int> agree_on_order(const Group& group, std::vector<int> ready, int params) {
-  std::vector<bool> seen(static_cast<std::size_t>(params), false);
-  for (int param : ready) seen[static_cast<std::size_t>(param)] = true;
+  std::vector<bool> seen(index(params), false);
+  for (int param : ready) seen[index(param)] = true;
   for (int param = params - 1; param >= 0; --param) {
-    if (!seen[static_cast<std::size_t>(param)]) ready.push_back(param);
+    if (!seen[index(param)]) ready.push_back(param);
   }
   at::Tensor order = at::tensor(std::vector<int64_t>(ready.begin(), ready.end()), at::kLong);
   group.broadcast(order, 0);

@@ -141,6 +141,9 @@ struct Weighting {
 };
 Weighting weigh(DataParallelOptions::Average average, const std::vector<double>& samples);
 
+// Writes an average to the parameter's grad(), which never gets the memory of `average`.
+void put_average(const at::Tensor& param, const at::Tensor& average);
+
 // Collective: returns the order in which rank 0's gradients became ready, followed by the other
 // parameters in reverse order. The same on every rank.
 std::vector<int> agree_on_order(const Group& group, std::vector<int> ready, int params);

@@ -90,8 +90,14 @@ std::vector<Piece> pieces_of(const Unit& unit, const std::vector<Param>& params,
   return pieces;
 }
 
-void put_scaled(at::Tensor& part, const at::Tensor& gradient, double weight) {
-  const at::Tensor dense = (gradient.is_sparse() ? gradient.to_dense() : gradient).reshape(-1);
+void put_gradient(at::Tensor& part, int param, const at::Tensor& gradient, double weight,
+                  GradientCheck* check) {
+  const bool counts = gradient.defined() && (check == nullptr || check->look(param, gradient));
+  if (!counts) {
+    part.zero_();
+    return;
+  }
+  const at::Tensor dense = gradient.to_dense().reshape(-1);
   if (weight == 1) {
     part.copy_(dense);
   } else if (dense.scalar_type() == part.scalar_type()) {

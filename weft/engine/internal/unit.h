@@ -17,7 +17,7 @@
 #include <string>
 #include <vector>
 
-#include "weft/checkpoint/slice.h"
+#include "weft/engine/gradient_check.h"
 
 namespace weft::engine::internal {
 
@@ -92,9 +92,11 @@ struct Piece {
 // The parts of the unit's parameters in a rank's shard, in their order. None is empty.
 std::vector<Piece> pieces_of(const Unit& unit, const std::vector<Param>& params, int rank);
 
-// Writes a gradient (dense or sparse) times `weight` into its part of the flat unit. It is scaled
-// before any sum, so that 16-bit floats overflow only if the average does.
-void put_scaled(at::Tensor& part, const at::Tensor& gradient, double weight);
+// Writes a gradient (dense or sparse) times `weight` into its part of a flat tensor. It is scaled
+// before any sum, so that 16-bit floats overflow only if the average does. Writes zeros if there is
+// no gradient, or if `check` (may be null) finds that it is not finite.
+void put_gradient(at::Tensor& part, int param, const at::Tensor& gradient, double weight,
+                  GradientCheck* check);
 
 // Sets the memory of `unit.flat` to that of `buffer`, which the caller keeps alive, or to none. Use
 // of the values is then an error.

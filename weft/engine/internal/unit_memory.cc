@@ -149,6 +149,17 @@ void UnitMemory::place_state(Updates& updates) {
   of_.meter.add(of_.meter.state, bytes);
 }
 
+std::vector<WholePiece> UnitMemory::shared_pieces() const {
+  std::vector<WholePiece> all;
+  for (const Unit& unit : units_) {
+    if (!unit.trainable) continue;
+    if (!of_.shared || unit.has_copy()) return {};
+    for (const Piece& piece : pieces_of(unit, of_.params, of_.group.rank()))
+      all.push_back({piece.param, piece.begin, piece.end});
+  }
+  return all;
+}
+
 void UnitMemory::publish(bool frozen) {
   const at::NoGradGuard guard;
   if (is_gathered()) return;

@@ -11,6 +11,7 @@
 #include "weft/engine/internal/mapped_file.h"
 #include "weft/engine/internal/unit.h"
 #include "weft/engine/internal/updates.h"
+#include "weft/engine/internal/whole_updates.h"
 #include "weft/engine/sharded.h"
 
 namespace weft::engine::internal {
@@ -42,6 +43,9 @@ class UnitMemory {
   bool is_shared() const { return of_.shared; }
   // A unit has its weights only while its blocks run.
   bool is_gathered() const { return of_.options.stage == 3 && !of_.shared; }
+  // This rank's elements of all trained parameters, if the weights exist once for all ranks and the
+  // optimizer updates them in place.
+  std::vector<WholePiece> shared_pieces() const;
   // Each rank has all weights in memory of its own.
   bool is_whole_on_each_rank() const { return !of_.shared && !is_gathered(); }
 

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <iterator>
 
 #include "weft/base/fault/failpoint.h"
@@ -12,40 +11,32 @@
 namespace weft::engine::internal {
 namespace {
 
-// The numbers of some sums, by parameter, as one tensor.
-at::Tensor pack(optim::TensorSums& sums, const std::vector<std::size_t>& firsts,
-                const std::vector<int>& params) {
-  std::vector<at::Tensor> parts;
+// The sums of some parameters, in place.
+std::vector<at::Tensor> views_of(optim::TensorSums& sums, const std::vector<std::size_t>& firsts,
+                                 const std::vector<int>& params) {
+  std::vector<at::Tensor> views;
   for (const int param : params) {
     const std::size_t first = firsts[index(param)], count = firsts[index(param) + 1] - first;
     if (count == 0) continue;
     void* const memory = sums.exact() ? static_cast<void*>(sums.integers(first))
                                       : static_cast<void*>(sums.doubles(first));
-    parts.push_back(at::from_blob(memory, {static_cast<std::int64_t>(count * sums.width())},
+    views.push_back(at::from_blob(memory, {static_cast<std::int64_t>(count * sums.width())},
                                   sums.exact() ? at::kLong : at::kDouble));
   }
-  return parts.empty() ? at::Tensor() : at::cat(parts);
-}
-
-void unpack(const at::Tensor& packed, optim::TensorSums& sums,
-            const std::vector<std::size_t>& firsts, const std::vector<int>& params) {
-  const auto* from = static_cast<const std::byte*>(packed.const_data_ptr());
-  for (const int param : params) {
-    const std::size_t first = firsts[index(param)], count = firsts[index(param) + 1] - first;
-    if (count == 0) continue;
-    void* const memory = sums.exact() ? static_cast<void*>(sums.integers(first))
-                                      : static_cast<void*>(sums.doubles(first));
-    std::memcpy(memory, from, 8 * count * sums.width());
-    from += 8 * count * sums.width();
-  }
+  return views;
 }
 
 void add_over(const Group& group, optim::TensorSums& sums, const std::vector<std::size_t>& firsts,
               const std::vector<int>& params) {
-  at::Tensor packed = pack(sums, firsts, params);
-  if (!packed.defined() || group.size() == 1) return;
+  const std::vector<at::Tensor> views = views_of(sums, firsts, params);
+  if (views.empty() || group.size() == 1) return;
+  at::Tensor packed = at::cat(views);
   group.all_reduce(packed);
-  unpack(packed, sums, firsts, params);
+  std::int64_t first = 0;
+  for (const at::Tensor& view : views) {
+    view.copy_(packed.narrow(0, first, view.numel()));
+    first += view.numel();
+  }
 }
 
 // LARS and LAMB: two norms of each tensor.
@@ -61,7 +52,7 @@ class LayerwiseUpdates final : public WholeUpdates {
     each(now.pieces, Look::kBefore, [&](const auto& rule, const auto& step, int param) {
       optim::begin_step(rule, step, sums, firsts[index(param)]);
     });
-    join(sums, firsts, now);
+    join(sums, firsts);
     each(now.pieces, Look::kAfter, [&](const auto& rule, const auto& step, int param) {
       const std::size_t first = firsts[index(param)];
       optim::end_step(rule, step,
@@ -90,42 +81,46 @@ class LayerwiseUpdates final : public WholeUpdates {
 WholeUpdates::WholeUpdates(Context context)
     : context_(std::move(context)), written_(context_.shapes.size()) {}
 
-std::optional<int> WholeUpdates::update(const WholeStep& step) {
-  checks_ =
-      std::vector<WrittenCheck>(context_.shapes.size(), WrittenCheck(step.generation != nullptr));
+void WholeUpdates::update(const WholeStep& step) {
+  const WrittenCheck check(!context_.shared.empty());
+  checks_ = std::vector<WrittenCheck>(context_.shapes.size(), check);
   apply(step);
-  std::optional<int> changed;
+  int changed = -1;
   for (const WholePiece& piece : step.pieces) {
-    const std::size_t param = index(piece.param);
-    const std::uint64_t generation = step.generation ? step.generation(piece.param) : 0;
-    if (!checks_[param].end(written_[param], generation) && !changed) changed = piece.param;
+    const WrittenCheck& of = checks_[index(piece.param)];
+    if (!of.end(written_[index(piece.param)], context_.watch.generation(piece.param)) &&
+        changed < 0)
+      changed = piece.param;
   }
-  return changed;
+  if (changed >= 0) refuse(changed);
 }
 
-std::optional<int> WholeUpdates::look(const std::vector<WholePiece>& pieces,
-                                      const Generation& generation, bool note) {
-  for (const WholePiece& piece : pieces) {
-    WrittenCheck check(true);
-    updates().each_block(piece.param, piece.begin, piece.end, true,
-                         [&](std::int64_t begin, std::int64_t, std::span<const std::byte> weights) {
-                           check.stays(weights.data(), weights.size(), begin);
-                         });
-    Written& written = written_[index(piece.param)];
-    Written last = note ? Written{} : written;
-    if (!check.end(last, generation(piece.param))) return piece.param;
-    if (note) written = last;
-  }
-  return std::nullopt;
+void WholeUpdates::check_written() const {
+  for (const WholePiece& piece : context_.shared) look_at(piece, written_[index(piece.param)]);
+}
+
+void WholeUpdates::note_written() {
+  for (const WholePiece& piece : context_.shared)
+    written_[index(piece.param)] = look_at(piece, Written{});
+}
+
+// The weights as they are now, if they are as the `last` update left them.
+Written WholeUpdates::look_at(const WholePiece& piece, Written last) const {
+  WrittenCheck check(true);
+  updates().each_block(piece.param, piece.begin, piece.end, true,
+                       [&](std::int64_t begin, std::int64_t, std::span<const std::byte> weights) {
+                         check.stays(weights.data(), weights.size(), begin);
+                       });
+  if (!check.end(last, context_.watch.generation(piece.param))) refuse(piece.param);
+  return last;
 }
 
 std::vector<std::pair<std::string, at::Tensor>> WholeUpdates::state(int) const { return {}; }
 
-void WholeUpdates::join(optim::TensorSums& sums, const std::vector<std::size_t>& firsts,
-                        const WholeStep& step) const {
+void WholeUpdates::join(optim::TensorSums& sums, const std::vector<std::size_t>& firsts) const {
   std::vector<int> all;
   for (int param = 0; param < params(); ++param) all.push_back(param);
-  if (step.divided) add_over(step.group, sums, firsts, all);
+  if (is_divided()) add_over(group(), sums, firsts, all);
   for (const WholeTensors::Split& split : context_.options.splits) {
     std::vector<int> some;
     std::copy_if(all.begin(), all.end(), std::back_inserter(some),

@@ -13,15 +13,14 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <memory>
-#include <optional>
 #include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "weft/comm/group.h"
+#include "weft/engine/internal/module_watch.h"
 #include "weft/engine/internal/updates.h"
 #include "weft/engine/internal/written.h"
 
@@ -34,25 +33,26 @@ struct WholePiece {
   const void* gradient = nullptr;
 };
 
-using Generation = std::function<std::uint64_t(int param)>;
-
 // A step of a rank.
 struct WholeStep {
   std::vector<WholePiece> pieces;  // what this rank updates, in the order of parameters
   const std::vector<bool>& used;   // by parameter: any rank has a gradient
-  const Group& group;
-  bool divided = false;  // ranks of the group have different elements; else each has all
-  // ModuleWatch::generation() of a weight that a program must not change; empty: it may.
-  Generation generation;
 };
 
 class WholeUpdates {
  public:
   struct Context {
+    // These outlive it.
+    const Group& group;
     const Updates& updates;
+    const ModuleWatch& watch;
     std::vector<std::string> names;                 // by parameter, like `shapes`
     std::vector<std::vector<std::int64_t>> shapes;  // of trained parameters
     WholeTensors options;
+    bool divided = false;  // ranks of the group have different elements; else each has all
+    // All elements of this rank, if the weights exist once for all ranks, so that a program must
+    // not change them. Else empty.
+    std::vector<WholePiece> shared;
   };
 
   explicit WholeUpdates(Context context);
@@ -60,13 +60,13 @@ class WholeUpdates {
   WholeUpdates(const WholeUpdates&) = delete;
   WholeUpdates& operator=(const WholeUpdates&) = delete;
 
-  // Collective over the group and the splits. Returns a parameter that the program has changed
-  // since the last update of it, if step.generation is given.
-  std::optional<int> update(const WholeStep& step);
-  // Between two steps. Returns a parameter that the program has changed since the last update. With
-  // `note`, weights are right as they are now.
-  std::optional<int> look(const std::vector<WholePiece>& pieces, const Generation& generation,
-                          bool note);
+  // Collective over the group and the splits. Throws Error(kInvalidArgument) if the program has
+  // changed weights that exist once, since the last update of them.
+  void update(const WholeStep& step);
+  // Between two steps: throws as update() does.
+  void check_written() const;
+  // The present weights are right.
+  void note_written();
   // optim::tensor_states() of a parameter, in place. Equal on all ranks.
   virtual std::vector<std::pair<std::string, at::Tensor>> state(int param) const;
 
@@ -83,14 +83,18 @@ class WholeUpdates {
   const std::vector<std::int64_t>& shape(int param) const { return context_.shapes[index(param)]; }
   int params() const { return static_cast<int>(context_.shapes.size()); }
   bool exact() const { return context_.options.exact; }
+  const Group& group() const { return context_.group; }
+  bool is_divided() const { return context_.divided; }
   bool is_split() const { return !context_.options.splits.empty(); }
   const OptimizerSpec& spec() const { return context_.updates.spec(); }
   const std::string& name(int param) const { return context_.names[index(param)]; }
   // Joins the sums of all ranks. `firsts`: first sum of each parameter, and the total at the end.
-  void join(optim::TensorSums& sums, const std::vector<std::size_t>& firsts,
-            const WholeStep& step) const;
+  void join(optim::TensorSums& sums, const std::vector<std::size_t>& firsts) const;
 
  private:
+  Written look_at(const WholePiece& piece, Written last) const;
+  void refuse(int param) const { context_.watch.refuse_written(param, param); }
+
   const Context context_;
   std::vector<Written> written_;      // by parameter, like the next
   std::vector<WrittenCheck> checks_;  // of this step

@@ -11,7 +11,6 @@
 #include <string>
 #include <vector>
 
-#include "weft/comm/allocator.h"
 #include "weft/comm/replicate.h"
 #include "weft/comm/testing/fork_ranks.h"
 #include "weft/engine/sharded.h"
@@ -51,11 +50,12 @@ struct ModelOptions {
 };
 
 // Gives the parameters values by a formula, since ranks may be threads that share one random
-// generator. `phase` grows by one for each parameter.
-inline void fill(const torch::nn::Module& module, double& phase) {
+// generator. `phase` grows by one for each parameter. Returns it.
+inline double fill(const torch::nn::Module& module, double phase = 0) {
   const at::NoGradGuard guard;
   for (at::Tensor& p : module.parameters())
     p.copy_(((torch::arange(p.numel(), at::kDouble) * 0.7 + ++phase).sin() * 0.4).view(p.sizes()));
+  return phase;
 }
 
 // Adds copies of the parameters, by `prefix` and their names.
@@ -73,7 +73,7 @@ inline std::vector<Part> make_parts(const ModelOptions& options) {
   for (auto& part : parts) {
     part->to(options.type);
     if (part->tied.defined()) part->tied = part->named_parameters()["tied"];
-    fill(*part, phase);
+    phase = fill(*part, phase);
   }
   if (options.freeze) {
     for (auto& p : parts[2]->parameters()) p.set_requires_grad(false);

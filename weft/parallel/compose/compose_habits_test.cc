@@ -188,8 +188,7 @@ at::Tensor& weight(Trainer& trainer, std::size_t part = 1) {
 void load_file(Trainer& t) {
   small_model::Part saved(t.parts[3]->fc->weight.size(1), t.parts[3]->fc->weight.size(0));
   saved->to(t.type);
-  double phase = t.batches;
-  small_model::fill(*saved, phase);
+  small_model::fill(*saved, t.batches);
   std::stringstream file;
   torch::save(saved, file);
   for (const std::size_t part : {1U, 3U}) {

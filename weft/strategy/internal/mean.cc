@@ -19,7 +19,7 @@ Mean::Mean(Group workers, const std::string& codec, const Flat& like, std::uint3
   for (const at::Tensor& tensor : like.tensors()) {
     WEFT_REQUIRE(tensor.scalar_type() == at::kFloat,
                  "strategy.codec = \"" + codec + "\" is for weights of float32");
-    unit.matrices.push_back(engine::matrix_at(first, tensor));
+    engine::add_matrix(unit, first, tensor);
     first += tensor.numel();
   }
   codec_ = std::make_unique<engine::CodecExchange>(workers_, spec, unit);

@@ -1,5 +1,8 @@
 // Trains and evaluates a task on a mesh: the parallel model, the optimizer steps, and the exchange
 // of weights between workers. TrainBatches has this rank's batches, Evaluator the metrics.
+//
+// It has many members, because it lists all parts of a step: what the user asked for, the model
+// made from it, and classes that have a task and a state of their own. Its only own state is rate_.
 #pragma once
 
 #include <cstdint>
@@ -43,10 +46,9 @@ class Learner {
   };
   // Routing of tokens to experts in training since the last call. The same on all ranks.
   struct ExpertUse {
-    double load_max =
-        // Load of the busiest expert over an even share, in the least balanced layer. 1: perfectly
-        // balanced.
-        1;
+    // Load of the busiest expert over an even share, in the least balanced layer. 1: perfectly
+    // balanced.
+    double load_max = 1;
     double dropped = 0;  // share of all layers' choices that exceeded the capacity
   };
 
@@ -114,7 +116,7 @@ class Learner {
   const Options options_;
   const Mesh mesh_, worker_mesh_;
   const Batches batches_;
-  parallel::Plan plan_;
+  const parallel::Plan plan_;
   const BatchDivision division_;
   parallel::ParallelModel model_;
   const RankData data_;
