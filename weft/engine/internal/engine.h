@@ -155,7 +155,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // With `note`, they are right as they are now.
   void look_at_whole(const std::vector<internal::WholePiece>& pieces, bool note);
   // Changes of the module count from now on.
-  void begin_watch() { watch_.emplace(blocks_, params_, trained_); }
+  void begin_watch();
   // The learning rate and the number of steps must be alike on all ranks from now on.
   void watch_optimizer_settings();
   internal::ModuleWatch& watch() { return *watch_; }

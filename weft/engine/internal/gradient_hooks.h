@@ -16,7 +16,11 @@ class GradientHooks {
  public:
   // `params` outlives it. The first `trained` of them require gradients.
   GradientHooks(const std::vector<Param>& params, std::size_t trained)
-      : params_(params), trained_(trained), hooked_(trained), versions_(trained) {}
+      : params_(params),
+        trained_(trained),
+        hooked_(trained),
+        at_backward_(trained, -1),
+        versions_(trained) {}
 
   // From now on, backward() calls before() before it adds to a gradient, and ready(param) after it.
   // Parameters may outlive this class, and call both then too. Call it once.
@@ -29,11 +33,19 @@ class GradientHooks {
   // True if the program has dropped all gradients that were noted.
   bool are_dropped() const;
 
+  // Called within backward() and grad(). If it is grad() of parameters, their hooks do not run.
+  void note_grad();
+  // A parameter that the program has changed since such a grad(), without a backward() after it;
+  // -1: none.
+  int changed_since_grad() const;
+
  private:
   const std::vector<Param>& params_;
   const std::size_t trained_;
   std::function<void()> before_;
   std::vector<std::shared_ptr<void>> hooked_;  // by parameter
+  std::vector<std::int64_t> at_backward_;  // by parameter: its version in the last one; -1: none
+  std::vector<std::int64_t> at_grad_;      // by parameter: its version at note_grad(); empty: none
   std::vector<std::int64_t> versions_;  // by parameter: its gradient's, when backward() has made it
 };
 

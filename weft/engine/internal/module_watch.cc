@@ -23,11 +23,11 @@ std::string kind_of(const at::Tensor& tensor) {
 }  // namespace
 
 ModuleWatch::ModuleWatch(const std::vector<Block>& blocks, const std::vector<Param>& params,
-                         std::size_t trained)
+                         std::size_t trained, bool buffers)
     : params_(params),
       trained_(trained),
       guarded_(trained),
-      registered_(blocks, params),
+      registered_(blocks, params, buffers),
       settings_(blocks),
       gradients_(params, trained),
       seen_(params.size()) {
@@ -116,6 +116,7 @@ void ModuleWatch::bring_home(int param) {
 }
 
 std::uint32_t ModuleWatch::digest(GradientFacts gradients) {
+  registered_.check_buffers();
   std::uint64_t hash = settings_.note(gradients);
   has_changed_ = odd_ = false;
   for (std::size_t param = 0; param < params_.size(); ++param) {
