@@ -29,9 +29,10 @@
 // After publish() a rank may compute with all weights. At stage 3 with private weights it does
 // nothing: the next gather reads the masters.
 //
-// An exception in a hook of the program ends a backward() without end_backward(). Gradients that stay
-// on their rank are then as in one process. Else a part of them has left, or units are gathered, and
-// peers may wait for the rest: the next call refuses and aborts the groups (check_whole()).
+// An exception in a hook of the program ends a backward() without end_backward(). Gradients that
+// stay on their rank are then as in one process. Else a part of them has left, or units are
+// gathered, and peers may wait for the rest. The next call then refuses and aborts the groups
+// (check_whole()).
 //
 // Threads: forward, the hooks and the callback at the end run on the thread of the program, one
 // after the other.
