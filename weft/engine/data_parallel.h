@@ -97,8 +97,8 @@ struct DataParallelOptions {
   // Gradients as messages, with optimizer() and without max_grad_norm: step() returns while
   // gradients still travel, those of the front layers first. Each weight is updated before this
   // thread's first operation on it, so the transfer overlaps the next forward. The result has the
-  // same bits. Call wait_for_weights() before you read weights in another way (data_ptr(), another
-  // thread).
+  // same bits. Call wait_for_weights() before you read or write weights in another way (data(),
+  // data_ptr(), a view that you have kept, another thread).
   // step() still waits for codecs over hosts of several ranks and for codecs of several rounds.
   bool overlap_forward = false;
 };

@@ -157,6 +157,62 @@ TEST(OverlapForward, UpdatesAWeightBeforeTheFirstOperationOnIt) {
   EXPECT_EQ(comm::fork_ranks(2, "tcp", read_weights_after_step), (std::vector<int>{0, 0}));
 }
 
+// Changes the last weight while its update is pending. `view` is one from before the step.
+struct Written {
+  std::string error;
+  torch::Tensor weight;
+};
+Written write_after_step(
+    const Group& group, bool waits,
+    const std::function<void(torch::Tensor& weight, torch::Tensor& view)>& write) {
+  auto model = data_parallel(Net(), group, small_buckets(true));
+  auto optim = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
+  torch::Tensor weight = model->layers[3]->weight, view = weight.detach().view({-1});
+  for (int number = 0; number <= kUntilTuned; ++number) {
+    optim.zero_grad();
+    backward(model, group, number);
+    optim.step();
+  }
+  if (waits) model.wait_for_weights();
+  const torch::NoGradGuard no_grad;
+  write(weight, view);
+  Written written;
+  try {
+    model.wait_for_weights();
+  } catch (const Error& error) {
+    written.error = error.what();
+  }
+  written.weight = weight.detach().clone();
+  return written;
+}
+
+int write_weights_after_step(const Group& group) {
+  torch::set_num_threads(1);
+  const auto by_data = [](torch::Tensor& weight, torch::Tensor&) { weight.data().fill_(2); };
+  const auto by_view = [](torch::Tensor&, torch::Tensor& view) { view.fill_(2); };
+  const auto by_operation = [](torch::Tensor& weight, torch::Tensor&) { weight.fill_(2); };
+  const auto is_kept = [](const Written& written) {
+    return written.error.empty() && written.weight.eq(2).all().item<bool>();
+  };
+  check(is_kept(write_after_step(group, false, by_operation)), "an operation came too early");
+  check(is_kept(write_after_step(group, true, by_data)), "data() after wait_for_weights()");
+  check(is_kept(write_after_step(group, true, by_view)), "a view after wait_for_weights()");
+  // The first rank that notices it ends the waits of the other.
+  const auto is_refused = [](const Written& written) {
+    return written.error.find("'layer3.weight' was changed between step() and its update") !=
+               std::string::npos &&
+           written.error.find("call wait_for_weights() before") != std::string::npos;
+  };
+  const Group other = group.duplicate("by_view");
+  check(is_refused(write_after_step(group, false, by_data)), "data() was not noticed");
+  check(is_refused(write_after_step(other, false, by_view)), "a view was not noticed");
+  return 0;
+}
+
+TEST(OverlapForward, RefusesAWeightWrittenBeforeItsDelayedUpdate) {
+  EXPECT_EQ(comm::fork_ranks(2, "tcp", write_weights_after_step), (std::vector<int>{0, 0}));
+}
+
 // Rank 1 ends while its last gradients are in transfer. The next call of rank 0 that can throw
 // reports it.
 int lose_a_peer(const Group& group) {

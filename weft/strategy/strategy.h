@@ -22,6 +22,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -110,6 +111,8 @@ struct Part {
   // Trained parameters, float32 or float64, in place: the same shapes in the same order in each
   // worker.
   std::vector<at::Tensor> weights;
+  // Whether a weight, by its place in `weights`, is trained now. Null: by its requires_grad().
+  std::function<bool(std::size_t weight)> trains = nullptr;
   // Floating-point buffers, such as running statistics. Rules leave them alone. result() has their
   // mean.
   std::vector<at::Tensor> buffers = {};
@@ -157,7 +160,9 @@ class Rule {
   // Call it after each optimizer step of the worker. Exchanges if it is time, and writes the
   // worker's weights then. Returns true if it has. Throws as Group's operations do, and
   // Error(kInvalidArgument) if a weight got other memory since restart() and restored(), as by
-  // torch::load(): the rule would take the new values for training.
+  // torch::load(): the rule would take the new values for training. So does a weight that was
+  // frozen, or unfrozen, since then (Part::trains): momentum and other workers would still move it.
+  // Rules that exchange with all workers at once throw on all ranks.
   virtual bool after_step(const Step& step) = 0;
 
   // The model that the workers have found together: the mean of their weights, or the center of

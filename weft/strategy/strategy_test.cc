@@ -132,5 +132,48 @@ TEST(Strategy, RefusesWeightsThatWereLoadedBehindItsBack) {
   }
 }
 
+// Momentum would move a frozen layer. Synchronous rules tell all ranks.
+TEST(Strategy, RefusesALayerThatWasFrozenAfterItWasMade) {
+  for (const char* name : {"local_sgd", "slow_momentum", "diloco", "easgd", "gossip", "downpour"}) {
+    const bool is_together = std::string(name) != "gossip" && std::string(name) != "downpour";
+    for (const int freezing : is_together ? std::vector<int>{1, 2} : std::vector<int>{2}) {
+      comm::replicate(2, [&](const Group& group) {
+        torch::nn::Linear net(2, 2);
+        const auto rule =
+            make_rule({.name = name, .period = 1},
+                      {.workers = group, .world = group, .weights = net->parameters()});
+        rule->after_step({1, 0.1});
+        const bool mine = group.rank() < freezing;
+        if (mine) net->bias.requires_grad_(false);
+        expect_refused(
+            [&] {
+              rule->after_step({2, 0.1});
+            },
+            Errc::kInvalidArgument,
+            std::string(mine ? "tensor 1" : "a tensor") +
+                " of the strategy's weights was frozen or unfrozen since restart()");
+        net->bias.requires_grad_(false);
+        rule->restart();
+        rule->after_step({3, 0.1});
+      });
+    }
+  }
+}
+
+// A program may give the rule views of its parameters.
+TEST(Strategy, AsksWhichWeightsAreTrained) {
+  comm::replicate(2, [](const Group& group) {
+    bool trains = true;
+    const auto rule =
+        make_rule({.name = "diloco", .period = 1}, {.workers = group,
+                                                    .world = group,
+                                                    .weights = {torch::zeros({2})},
+                                                    .trains = [&](std::size_t) { return trains; }});
+    rule->after_step({1});
+    trains = false;
+    expect_refused([&] { rule->after_step({2}); }, Errc::kInvalidArgument, "call restart()");
+  });
+}
+
 }  // namespace
 }  // namespace weft::strategy

@@ -220,6 +220,21 @@ TEST_F(TrainedModel, LoadsOnlyWeightsThatFit) {
   refused(own, quantized, "'0.weight' is Char in ");
 }
 
+// weft notices such a change, also where overlap_forward delays the update of a weight.
+TEST_F(TrainedModel, LoadsByOperationsOnTheParameters) {
+  nn::Sequential module = net();
+  checkpoint::TensorMap tensors;
+  for (const auto& item : module->named_parameters()) tensors[item.key()] = item.value();
+  for (const auto& item : module->named_buffers()) tensors[item.key()] = item.value();
+  const std::string file = folder_ / "model.safetensors";
+  checkpoint::save_safetensors(file, {tensors, {}});
+  for (const at::Tensor& parameter : module->parameters()) {
+    const auto version = parameter._version();
+    load_weights(module, file);
+    EXPECT_GT(parameter._version(), version);
+  }
+}
+
 // As a language model's embedding and its last layer.
 TEST_F(TrainedModel, LoadsASharedTensorOnlyIfItsNamesHaveTheSameValues) {
   const at::Tensor first = at::ones({2, 2}), second = at::full({2, 2}, 3.0);

@@ -24,6 +24,8 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
+#include <algorithm>
+
 #include "weft/base/caught/caught.h"
 #include "weft/engine/internal/replica.h"
 #include "weft/engine/internal/sharded_model.h"
@@ -55,6 +57,9 @@ void Engine::start() {
     return engine && !(engine->hidden_ && engine->hidden_->are_hidden()) &&
            engine->hooks_.are_dropped();
   });
+  samples_->on_output([weak = weak_from_this()] {
+    if (const auto engine = weak.lock()) engine->hooks_.note_grad();
+  });
   const auto before = [weak = weak_from_this()] {
     auto engine = weak.lock();
     if (!engine) return;
@@ -72,6 +77,14 @@ void Engine::start() {
 void Engine::check_module() {
   watch().check(true);
   hooks_.commit();
+  // backward() or weft's optimizer average the gradients.
+  if (updates_ || group_.size() == 1) return;
+  const int param = hooks_.changed_since_grad();
+  WEFT_REQUIRE(
+      param < 0,
+      "'" + params_[internal::index(std::max(param, 0))].name +
+          "' was changed after torch::autograd::grad() had taken gradients, which weft has "
+          "not averaged over the ranks; use backward(), or weft's optimizer");
 }
 
 void Engine::show_gradients() {
@@ -90,6 +103,12 @@ void Engine::show_gradients() {
 
 void Engine::hide_gradients() {
   if (hidden_ && paused_ == 0) hidden_->hide();
+}
+
+void Engine::begin_watch() {
+  const bool buffers =
+      options_.stage == 0 ? options_.data_parallel.sync_buffers : options_.sync_buffers;
+  watch_.emplace(blocks_, params_, buffers);
 }
 
 void Engine::watch_optimizer_settings() {

@@ -144,7 +144,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Makes whole_, after updates_ and watch(). As WholeUpdates::Context.
   void make_whole(bool divided, std::vector<internal::WholePiece> shared);
   // Changes of the module count from now on.
-  void begin_watch() { watch_.emplace(blocks_, params_); }
+  void begin_watch();
   // The learning rate and the number of steps must be alike on all ranks from now on.
   void watch_optimizer_settings();
   internal::ModuleWatch& watch() { return *watch_; }

@@ -1,9 +1,12 @@
 #include "weft/engine/internal/gradient_hooks.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/graph_task.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <utility>
 
+#include "weft/engine/internal/change_marks.h"
 #include "weft/engine/internal/index.h"
 #include "weft/engine/internal/ready_hook.h"
 
@@ -24,8 +27,35 @@ void GradientHooks::commit() {
 }
 
 void GradientHooks::note(int param) {
+  at_grad_.clear();
+  at_backward_[index(param)] = version_of(params_[index(param)].tensor);
   const at::Tensor& gradient = params_[index(param)].tensor.grad();
   if (gradient.defined()) versions_[index(param)] = gradient._version();
+}
+
+void GradientHooks::note_grad() {
+  if (!at_grad_.empty()) return;
+  const auto* const nodes = torch::autograd::get_current_graph_task_exec_info();
+  if (nodes == nullptr || nodes->empty()) return;  // backward()
+  // After backward(), the program steps by its gradients: others are taken to look at.
+  const auto is_taken = [&](std::size_t param) {
+    const at::Tensor& tensor = params_[param].tensor;
+    const auto node = torch::autograd::impl::try_get_grad_accumulator(tensor);
+    const auto found = nodes->find(node.get());
+    return node && found != nodes->end() && found->second.captures_ &&
+           version_of(tensor) != at_backward_[param];
+  };
+  bool some = false;
+  for (std::size_t param = 0; param < params_.trained(); ++param) some = some || is_taken(param);
+  for (std::size_t param = 0; some && param < params_.trained(); ++param)
+    at_grad_.push_back(version_of(params_[param].tensor));
+}
+
+int GradientHooks::changed_since_grad() const {
+  for (std::size_t i = 0; i < at_grad_.size(); ++i) {
+    if (version_of(params_[i].tensor) != at_grad_[i]) return static_cast<int>(i);
+  }
+  return -1;
 }
 
 // zero_grad() resets them, or fills them with zeros.

@@ -15,7 +15,10 @@ class GradientHooks {
  public:
   // `params` outlives it.
   explicit GradientHooks(const ParamList& params)
-      : params_(params), hooked_(params.trained()), versions_(params.trained()) {}
+      : params_(params),
+        hooked_(params.trained()),
+        at_backward_(params.trained(), -1),
+        versions_(params.trained()) {}
 
   // From now on, backward() calls before() before it adds to a gradient, and ready(param) after it.
   // Parameters may outlive this class, and call both then too. Call it once.
@@ -28,10 +31,18 @@ class GradientHooks {
   // True if the program has dropped all gradients that were noted.
   bool are_dropped() const;
 
+  // Called within backward() and grad(). If it is grad() of parameters, their hooks do not run.
+  void note_grad();
+  // A parameter that the program has changed since such a grad(), without a backward() after it;
+  // -1: none.
+  int changed_since_grad() const;
+
  private:
   const ParamList& params_;
   std::function<void()> before_;
   std::vector<std::shared_ptr<void>> hooked_;  // by parameter
+  std::vector<std::int64_t> at_backward_;  // by parameter: its version in the last one; -1: none
+  std::vector<std::int64_t> at_grad_;      // by parameter: its version at note_grad(); empty: none
   std::vector<std::int64_t> versions_;  // by parameter: its gradient's, when backward() has made it
 };
 

@@ -22,7 +22,8 @@
 // counts those that have arrived and are updated, in the order of sending. Until the last one,
 // sums, used_ and scale_ belong to the ended step. So begin() settles before it starts the next
 // one. An error of an update within forward cannot be thrown there (weight_guard.h). It stays in
-// failed_ for the next call that can throw.
+// failed_ for the next call that can throw. A write that weight_guard.h does not see would come
+// before the update, and so be lost in part. So left_ has marks of the weights as step() left them.
 //
 // Sums that do not count: begin() makes the codec's memory of earlier steps final, and drop() goes
 // back to it. There is no lock: one thread at a time calls it, that of backward(), of step() or of
@@ -38,6 +39,7 @@
 #include "weft/base/text/words.h"
 #include "weft/engine/internal/buckets.h"
 #include "weft/engine/internal/buffer_broadcast.h"
+#include "weft/engine/internal/change_marks.h"
 #include "weft/engine/internal/codec_trial.h"
 #include "weft/engine/internal/sending_order.h"
 #include "weft/engine/internal/step_facts.h"
@@ -125,6 +127,7 @@ class MessageTransport final : public Transport {
     if (!pending()) return;
     while (settled_ < order_.launches().size()) settle_next();
     phase_ = Phase::kIdle;
+    left_.clear();
   }
   bool pending() const override { return phase_ == Phase::kPending; }
 
@@ -266,6 +269,30 @@ class MessageTransport final : public Transport {
     }
     // Timing needs the first uses by forward too, although nothing is pending then.
     if (guard_ && (pending() || timing_)) guard_->arm();
+    if (pending()) note_left();
+  }
+
+  void note_left() {
+    left_.clear();
+    for (const at::Tensor& param : context_.params)
+      left_.push_back({version_of(param), sample_lines(param, turn())});
+  }
+  std::uint64_t turn() const { return static_cast<std::uint64_t>(step_); }
+
+  // The update would change what the program has written. Values in other memory stay as they are.
+  void check_left(int param) const {
+    if (left_.empty() || (context_.watch != nullptr && context_.watch->is_moved(index(param))))
+      return;
+    const at::Tensor& weight = context_.params[index(param)];
+    const Left& left = left_[index(param)];
+    if (version_of(weight) == left.version && sample_lines(weight, turn()) == left.lines) return;
+    const std::string name =
+        context_.watch != nullptr ? "'" + context_.watch->name(param) + "'" : "a weight";
+    throw Error(Errc::kInvalidArgument,
+                name +
+                    " was changed between step() and its update, which overlap_forward delays; "
+                    "call wait_for_weights() before you write through data() or a view",
+                {"step", context_.group.rank()});
   }
 
   void try_codec(double exposed) {
@@ -356,6 +383,7 @@ class MessageTransport final : public Transport {
   void settle_next() {
     const at::NoGradGuard guard;
     const int bucket = order_.launches()[settled_];
+    for (const int param : order_.buckets()[index(bucket)]) check_left(param);
     buckets_.collect(bucket);
     check_range();
     ++settled_;
@@ -378,6 +406,11 @@ class MessageTransport final : public Transport {
                 {"step", context_.group.rank()});
   }
 
+  struct Left {
+    std::int64_t version;
+    LineSums lines;
+  };
+
   TransportContext context_;
   compress::Spec codec_;             // in use now
   std::optional<CodecTrial> trial_;  // with "auto"
@@ -394,6 +427,7 @@ class MessageTransport final : public Transport {
   bool timing_ = false;            // the tuner times this step
   bool momentum_travels_ = false;  // the codec applies the momentum
   std::exception_ptr failed_;
+  std::vector<Left> left_;  // by parameter, while kPending: as step() has left it
   std::int64_t step_ = 0;
   double scale_ = 1;
   double exposed_ = 0;  // seconds waited since the end of the last step

@@ -22,10 +22,10 @@ std::string kind_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-ModuleWatch::ModuleWatch(const std::vector<Block>& blocks, const ParamList& params)
+ModuleWatch::ModuleWatch(const std::vector<Block>& blocks, const ParamList& params, bool buffers)
     : params_(params),
       guarded_(params.trained()),
-      registered_(blocks, params.all()),
+      registered_(blocks, params.all(), buffers),
       settings_(blocks),
       gradients_(params),
       seen_(params.size()) {
@@ -114,6 +114,7 @@ void ModuleWatch::bring_home(int param) {
 }
 
 std::uint32_t ModuleWatch::digest(GradientFacts gradients) {
+  registered_.check_buffers();
   std::uint64_t hash = settings_.note(gradients);
   has_changed_ = odd_ = false;
   for (std::size_t param = 0; param < params_.size(); ++param) {

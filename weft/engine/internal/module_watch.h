@@ -39,8 +39,8 @@ class ModuleWatch {
   // in float64.
   static constexpr std::uint32_t kDigests = 1U << 20;
 
-  // `params` of the blocks; outlives it.
-  ModuleWatch(const std::vector<Block>& blocks, const ParamList& params);
+  // `params` of the blocks; outlives it. `buffers`: those that came or went are noticed too.
+  ModuleWatch(const std::vector<Block>& blocks, const ParamList& params, bool buffers = true);
 
   // Values written in place from now on are errors: "'fc.weight' was changed in place, " + `why`.
   // With `sampled`, also those written through data(): some values of each parameter are compared.
@@ -83,7 +83,7 @@ class ModuleWatch {
 
   RankSettings& settings() { return settings_; }
   // The changes since rebase() and the settings, as a number that is equal on ranks where both are
-  // equal.
+  // equal. Throws Error(kInvalidArgument) for a buffer that came or went.
   std::uint32_t digest(GradientFacts gradients = {});
   // The last digest() has changes since rebase().
   bool has_changed() const { return has_changed_; }
@@ -102,6 +102,7 @@ class ModuleWatch {
   std::uint64_t generation(int param) const {
     return generation_ + seen_[index(param)].homecomings;
   }
+  const std::string& name(int param) const { return params_[index(param)].name; }
   // The error for a weight, one of several parameters, that an update has found changed.
   [[noreturn]] void refuse_written(int first, int last) const;
 

@@ -1,4 +1,4 @@
-// Notices that parameters of a model's modules came or went.
+// Notices that parameters of a model's modules came or went, and buffers if they are synchronized.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -15,18 +15,25 @@ namespace weft::engine::internal {
 
 class RegisteredParams {
  public:
-  // `params` of the blocks; outlives it.
-  RegisteredParams(const std::vector<Block>& blocks, const std::vector<Param>& params);
+  // `params` of the blocks; outlives it. `buffers`: looks at buffers too.
+  RegisteredParams(const std::vector<Block>& blocks, const std::vector<Param>& params,
+                   bool buffers);
   // Throws Error(kInvalidArgument), with the name, for a parameter that came or went. Costs a
   // comparison of a pointer for each parameter.
   void check() const;
+  // The same for a buffer. Costs a copy of its name too, since libtorch gives buffers by names.
+  void check_buffers() const;
 
  private:
-  void look_for_names() const;
+  void look_for_params() const;
+  void look_for_buffers() const;
 
   const std::vector<Param>& params_;
   std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> modules_;
+  const bool with_buffers_;
   std::vector<const c10::TensorImpl*> list_;  // all parameters of the modules, as they are found
+  std::vector<at::Tensor> buffers_;           // the same of buffers; keeps them
+  std::vector<std::string> buffer_names_;     // by buffer
 };
 
 // Ends a message about a change that cannot count: it says what to do.

@@ -19,7 +19,8 @@
 //   stepped() or hold()             counts the step now, or when the delayed updates are done
 //   ReplicaMemory::share_rank_0()   unlike devices take rank 0's bits
 //   end_module_changes()            all digests are known: compares values if they differ
-//   spent_.note()                   the next backward() must not add to these gradients
+//   spent_.note()                   the next backward() must not add to these gradients; with a
+//                                   torch::optim optimizer, at the end of backward()
 //
 // Threads: as for Engine. Shared weights are written by several ranks, without a lock. Within a
 // step the transport orders them. Everywhere else a barrier does.
@@ -118,7 +119,7 @@ internal::TransportContext Replica::context(internal::Updates* updates) {
 
 void Replica::use_optimizer(OptimizerSpec spec, bool hides) {
   WEFT_REQUIRE(updates_ == nullptr, "optimizer(): the module has an optimizer already");
-  compare_before_optimizer();
+  compare_written();
   std::vector<at::ScalarType> types;
   std::vector<std::vector<std::int64_t>> shapes;
   for (const auto& param : trained_params_) {
@@ -164,7 +165,7 @@ void Replica::use_optimizer(OptimizerSpec spec, bool hides) {
 
 void Replica::settle() {
   if (!updates_ || !updates_->held()) return;
-  transport_->settle();
+  guarded([&] { transport_->settle(); });
   updates_->stepped(transport_->used());
 }
 
@@ -203,18 +204,23 @@ void Replica::on_ready(int param) {
 
 void Replica::begin_adding() {
   show_gradients();
-  const bool may_be_dropped = paused_ > 0 || transport_->can_discard();
+  // Without weft's optimizer, the ranks have combined the gradients at the end of backward().
+  const bool may_be_dropped = paused_ > 0 || (updates_ && transport_->can_discard());
   check_added(spent_.begin_adding(trained_params_, may_be_dropped));
 }
 
 // Gradients would lack the spent ones that one process has.
 void Replica::check_added(int param) {
   if (param < 0) return;
-  const Error error(Errc::kInvalidArgument,
-                    "backward() would add to the gradient of '" + params_[index(param)].name +
-                        "', which the last step() has used; call zero_grad() of the optimizer or "
-                        "of the parallel model before backward()",
-                    {"backward", group_.rank()});
+  const std::string why =
+      updates_ ? "which the last step() has used; call zero_grad() of the optimizer or of the "
+                 "parallel model before backward()"
+               : "which the ranks have combined already, so it would count again; call zero_grad() "
+                 "before backward(), or wrap all but the last backward() in no_sync()";
+  const Error error(
+      Errc::kInvalidArgument,
+      "backward() would add to the gradient of '" + params_[index(param)].name + "', " + why,
+      {"backward", group_.rank()});
   group_.abort(error);
   throw error;
 }
@@ -243,6 +249,7 @@ void Replica::end_backward() {
   guarded([&] {
     finish(1);
     end_module_changes();
+    if (counts_sums_again()) spent_.note(trained_params_);
   });
 }
 
@@ -447,6 +454,7 @@ void Replica::load_optimizer_state(const NamedTensors& given) {
   const at::NoGradGuard guard;
   const std::map<std::string, at::Tensor> by_name(given.begin(), given.end());
   take_loaded();
+  if (!memory_.is_shared()) compare_written();
   const NamedTensors expected = optimizer_state();
   const auto check = [&] {
     for (const auto& [name, like] : expected) {

@@ -63,6 +63,11 @@ class Replica final : public Engine {
   void on_ready(int param) override;
   void end_backward();
   void begin_adding() override;
+  // Without weft's optimizer: a second sum would count the first one once for each rank.
+  bool counts_sums_again() const {
+    using Average = DataParallelOptions::Average;
+    return group_.size() > 1 && (options_.average == Average::kSum || is_adasum());
+  }
   // Refuses to add to the gradient of a parameter; -1: none.
   void check_added(int param);
   void drop_spent();
@@ -88,7 +93,8 @@ class Replica final : public Engine {
   bool has_unlike_devices() const { return has_devices() && device_ranks_ < group_.size(); }
   void check_device_options() const;
   void watch_optimizer();
-  void compare_before_optimizer();
+  // Compares values that the program has written, before the watch forgets them. Collective.
+  void compare_written();
   void look_at_module();
   void take_moved();
   bool counts_held_apart() const override { return memory_.is_shared(); }

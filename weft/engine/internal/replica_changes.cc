@@ -30,7 +30,7 @@ void Replica::watch_optimizer() {
   }
 }
 
-void Replica::compare_before_optimizer() {
+void Replica::compare_written() {
   if (group_.size() == 1) return;
   watch().digest();
   at::Tensor changed = at::full({1}, watch().has_changed() ? 1 : 0, at::kInt);

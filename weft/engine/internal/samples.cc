@@ -55,6 +55,7 @@ void SampleCount::count(Pass& pass) {
 // may reach other passes by other parameters, so all passes in its graph count now.
 void SampleCount::reached(std::int64_t number) {
   before_gradient();
+  if (on_output_) on_output_();
   const auto* const nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
   for (Pass& pass : open_) {
     const auto is_in_graph = [&](const auto& output) {

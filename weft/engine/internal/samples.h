@@ -27,6 +27,8 @@ class SampleCount : public std::enable_shared_from_this<SampleCount> {
  public:
   // `are_dropped` tells whether gradients that earlier passes have made are gone.
   void ask(std::function<bool()> are_dropped) { are_dropped_ = std::move(are_dropped); }
+  // `reached` is called when backward() or grad() reaches an output.
+  void on_output(std::function<void()> reached) { on_output_ = std::move(reached); }
   // Begins a forward pass of this thread with so many samples.
   void begin(double samples);
   // Outputs of the pass, or of a part of it.
@@ -72,6 +74,7 @@ class SampleCount : public std::enable_shared_from_this<SampleCount> {
   int task_ = -1;   // the backward() that in_backward() has seen
   int begun_ = -1;  // the outermost backward() that has called before_gradient(); -1: it has ended
   std::function<bool()> are_dropped_;
+  std::function<void()> on_output_;
 };
 
 }  // namespace weft::engine::internal

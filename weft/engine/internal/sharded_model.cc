@@ -145,6 +145,7 @@ ShardedModel::~ShardedModel() {
 
 void ShardedModel::abandon(const std::string& why) noexcept {
   Engine::abandon(why);
+  in_backward_ = false;
   try {
     const Error error(Errc::kAborted, why);
     weights_.abort(error);

@@ -81,7 +81,12 @@ class ShardedModel final : public Engine {
 
   void hook_inputs(const RunPtr& run, const Tensors& inputs);
   void hook_outputs(const RunPtr& run, const Tensors& outputs);
+  // A backward() under way.
+  class Backward;
   void begin_backward();
+  void end_broken_backward(bool sends);
+  // Throws Error(kInvalidArgument) if an exception has ended a backward() in the middle.
+  void check_whole() const;
   void open(const RunPtr& run);
   void input_done(const RunPtr& run);
   void on_ready(int param) override;
@@ -115,6 +120,7 @@ class ShardedModel final : public Engine {
   std::optional<internal::ShardedChanges> changes_;
   std::optional<internal::ShardedState> state_;
   bool in_backward_ = false;
+  bool broken_ = false;           // peers may wait for gradients of a backward() that has ended
   bool forward_pending_ = false;  // a forward pass with gradients had no backward pass yet
   bool left_ = false;             // the gradients of this step have been sent
 };

@@ -29,6 +29,11 @@
 // After publish() a rank may compute with all weights. At stage 3 with private weights it does
 // nothing: the next gather reads the masters.
 //
+// An exception in a hook of the program ends a backward() without end_backward(). Gradients that
+// stay on their rank are then as in one process. Else a part of them has left, or units are
+// gathered, and peers may wait for the rest. The next call then refuses and aborts the groups
+// (check_whole()).
+//
 // Threads: forward, the hooks and the callback at the end run on the thread of the program, one
 // after the other.
 #include <ATen/ATen.h>
@@ -44,8 +49,46 @@ namespace weft::engine {
 
 using Direction = internal::ParameterGathers::Direction;
 
+// Autograd calls end() once all gradients of this backward() are done. If an exception ends it, it
+// destroys the callback without a call. The destructor only notes that.
+class ShardedModel::Backward {
+ public:
+  Backward(std::weak_ptr<ShardedModel> model, bool sends)
+      : model_(std::move(model)), sends_(sends) {}
+  ~Backward() {
+    const auto model = model_.lock();
+    if (model && !ended_) model->end_broken_backward(sends_);
+  }
+  Backward(const Backward&) = delete;
+  Backward& operator=(const Backward&) = delete;
+  void end() {
+    ended_ = true;
+    if (const auto model = model_.lock()) model->end_backward();
+  }
+
+ private:
+  const std::weak_ptr<ShardedModel> model_;
+  const bool sends_;
+  bool ended_ = false;
+};
+
+void ShardedModel::end_broken_backward(bool sends) {
+  // If an error of this model has ended it, the groups are aborted already.
+  if (!std::exchange(in_backward_, false)) return;
+  broken_ = sends || gathers_ != nullptr;
+  if (!broken_) gradients_->finish(false);
+}
+
+void ShardedModel::check_whole() const {
+  WEFT_REQUIRE(
+      !broken_,
+      "a backward() of this model ended by an exception, after a part of its gradients was "
+      "sent; make the parallel model again");
+}
+
 Tensors ShardedModel::run(std::size_t block, const Tensors& given) {
   return guarded([&] {
+    check_whole();
     if (!gathers_) return Engine::run(block, given);
     const bool learns = at::GradMode::is_enabled();
     const auto run = std::make_shared<internal::Run>();
@@ -86,15 +129,15 @@ void ShardedModel::hook_outputs(const RunPtr& run, const Tensors& outputs) {
 
 void ShardedModel::begin_backward() {
   if (in_backward_) return;
+  check_whole();
   in_backward_ = true;
   stepped_ = false;
   watch().check(true);
   // The transfers of the last backward end before new ones begin.
   if (travels()) gradients_->settle();
   left_ = false;
-  // Autograd calls it once all gradients of this backward() are done.
   torch::autograd::Engine::get_default_engine().queue_callback(
-      [self = self()] { self->end_backward(); });
+      [backward = std::make_shared<Backward>(self(), travels())] { backward->end(); });
 }
 
 void ShardedModel::open(const RunPtr& run) {
@@ -144,6 +187,7 @@ void ShardedModel::send_all() {
 
 void ShardedModel::send_gradients() {
   guarded([&] {
+    check_whole();
     gradients_->settle();
     send_all();
     hide_gradients();
@@ -160,6 +204,7 @@ void ShardedModel::empty_passes(bool forward) {
 
 void ShardedModel::skip_batch() {
   guarded([&] {
+    check_whole();
     stepped_ = false;
     show_gradients();
     if (travels()) gradients_->settle();
@@ -184,6 +229,7 @@ void ShardedModel::end_pass() {
 
 // All gradients have reached their shards.
 void ShardedModel::collect() {
+  check_whole();
   end_pass();
   const Shown shown(*this);
   if (!left_) {
@@ -241,6 +287,7 @@ void ShardedModel::sync_buffers() {
 
 void ShardedModel::zero_grad() {
   guarded([&] {
+    check_whole();
     if (hidden_) hidden_->show();
     gradients_->clear();
     samples_->drop();

@@ -110,10 +110,10 @@ class ParallelModel {
               const std::function<void(int replica)>& seed);
   // The values of the model that this rank holds, in place, with their places in the whole model:
   // trained parameters, and floating-point buffers. Several ranks may hold the same values. Write
-  // to them between two steps only, the same on all these ranks, and call take_changes() then. Not
-  // collective.
+  // them between two steps only, alike on these ranks; then call take_changes(). Not collective.
   struct Held {
     checkpoint::Slices weights, buffers;
+    std::vector<at::Tensor> parameters;  // By weight: the parameter of the module.
   };
   Held held();
   // After a change of held() values. Collective.

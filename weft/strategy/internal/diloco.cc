@@ -88,6 +88,7 @@ class DiLoCo final : public FlatRule {
   }
 
  private:
+  bool exchanges_together() const override { return true; }
   // The fragments' exchanges are spread evenly over the period; the last one's ends it.
   bool is_due(const Step& step, std::size_t fragment) const {
     if (step.number <= sync_steps_) return true;

@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
+#include <string>
 #include <utility>
 
 #include "weft/base/error.h"
@@ -53,19 +55,20 @@ void FlatRule::restart() {
   const at::NoGradGuard no_grad;
   take_first(part_.workers, weights_);
   take_first(part_.workers, buffers_);
-  note_memory();
+  note_weights();
   start();
 }
 
 void FlatRule::restored() {
-  note_memory();
+  note_weights();
   pace_.restored();
   take_restored();
 }
 
-void FlatRule::note_memory() {
+void FlatRule::note_weights() {
   memory_.clear();
   for (const at::Tensor& tensor : part_.weights) memory_.push_back(tensor.storage());
+  trained_ = trained_now();
 }
 
 // A rule takes what happened to the weights since the last exchange for training.
@@ -81,10 +84,36 @@ void FlatRule::check_memory() const {
   }
 }
 
+std::vector<bool> FlatRule::trained_now() const {
+  std::vector<bool> trained;
+  for (std::size_t i = 0; i < part_.weights.size(); ++i)
+    trained.push_back(part_.trains ? part_.trains(i) : part_.weights[i].requires_grad());
+  return trained;
+}
+
+// An exchange writes all weights: momentum, and what other workers have, would move a frozen one.
+// Where all ranks meet in an exchange, they learn of a change on one of them.
+void FlatRule::check_trained() const {
+  const std::vector<bool> now = trained_now();
+  const auto first = std::mismatch(now.begin(), now.end(), trained_.begin()).first;
+  const std::string what = " of the strategy's weights was frozen or unfrozen since restart()",
+                    remedy =
+                        "; freeze layers alike on all ranks before the strategy is made, or "
+                        "call restart()";
+  at::Tensor changed = at::full({1}, first != now.end() ? 1 : 0, at::kInt);
+  if (exchanges_together() && part_.world.size() > 1)
+    part_.world.all_reduce(changed, ReduceOp::kMax);
+  if (first != now.end())
+    throw Error(Errc::kInvalidArgument,
+                "tensor " + std::to_string(first - now.begin()) + what + remedy);
+  WEFT_REQUIRE(changed.item<int>() == 0, "a tensor" + what + " on another rank" + remedy);
+}
+
 bool FlatRule::after_step(const Step& step) {
   const at::NoGradGuard no_grad;
   check_memory();
   if (!is_due(step)) return false;
+  check_trained();
   exchange(step);
   return true;
 }

@@ -36,6 +36,9 @@ class FlatRule : public Rule {
   // The weights of the result, a vector of this rule's own. Collective.
   virtual at::Tensor result_weights();
 
+  // True if all ranks exchange at the same steps.
+  virtual bool exchanges_together() const { return false; }
+
   // Number of the exchange after this step.
   std::int64_t round_of(const Step& step) const { return pace_.round_of(step.number); }
   int size() const { return part_.workers.size(); }
@@ -49,12 +52,15 @@ class FlatRule : public Rule {
   }
 
  private:
-  void note_memory();
+  void note_weights();
   void check_memory() const;
+  std::vector<bool> trained_now() const;
+  void check_trained() const;
 
   const Part part_;
   const Flat weights_, buffers_;
   std::vector<c10::Storage> memory_;  // of the weights, in their order; keeps it alive
+  std::vector<bool> trained_;         // by weight: at note_weights()
   Pace pace_;
   std::map<std::string, std::vector<at::Tensor>> arrays_;
   Result result_;

@@ -21,6 +21,7 @@ class MeanRule : public FlatRule {
   }
 
  protected:
+  bool exchanges_together() const override { return true; }
   // In place. Collective.
   void take_mean(at::Tensor& flat, const Step& step) { mean_(flat, step.number - 1); }
 

@@ -123,7 +123,7 @@ void load_weights(torch::nn::Module& module, const std::string& from,
     at::Tensor tensor = targets[i].tensor;
     const at::Tensor values = reader.read("model", names[i]);
     if (checkpoint::has_values(tensor)) {
-      tensor.variable_data().copy_(values);
+      tensor.copy_(values);  // an operation on the parameter itself, which weft notices
     } else {
       tensor.set_data(values.to(tensor.options().requires_grad(false)));
     }

@@ -190,13 +190,15 @@ Workers::Workers(const strategy::Strategy& strategy, const Mesh& mesh,
   layout_ = layout_of(held_.weights);
   saves_weight_ = first_holders(held_.weights, worker.world());
   saves_buffer_ = first_holders(held_.buffers, worker.world());
-  rule_ =
-      strategy::make_rule(strategy, {.workers = mesh["dp"],
-                                     .world = mesh.world(),
-                                     .weights = tensors_of(held_.weights),
-                                     .buffers = tensors_of(held_.buffers),
-                                     .optimizer_state = [this] { return optimizer_arrays(model_); },
-                                     .make_center = center_for(mesh, strategy.codec, servers)});
+  rule_ = strategy::make_rule(
+      strategy,
+      {.workers = mesh["dp"],
+       .world = mesh.world(),
+       .weights = tensors_of(held_.weights),
+       .trains = [this](std::size_t weight) { return held_.parameters[weight].requires_grad(); },
+       .buffers = tensors_of(held_.buffers),
+       .optimizer_state = [this] { return optimizer_arrays(model_); },
+       .make_center = center_for(mesh, strategy.codec, servers)});
   model_.take_changes();
 }
 
@@ -207,11 +209,13 @@ std::string Workers::describe() const {
 }
 
 void Workers::after_step(const strategy::Step& step) {
+  model_.wait_for_weights();  // the rule uses slices of them
   if (rule_->after_step(step)) model_.take_changes();
 }
 
 void Workers::begin(std::int64_t step) {
   const at::NoGradGuard no_grad;
+  model_.wait_for_weights();
   rule_->begin(step);
   model_.take_changes();
 }

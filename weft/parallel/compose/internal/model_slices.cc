@@ -127,15 +127,22 @@ ParallelModel::Held ModelState::held() {
   ParallelModel::Held held;
   for (Stage& stage : c_.stages) {
     if (!stage.sharded) continue;
-    std::set<std::string> trained;
+    std::map<std::string, at::Tensor> trained;
+    for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
+      for (const auto& item : stage.blocks[i].module->named_parameters()) {
+        const Parameter* const p = stage.find(stage.names[i] + "." + item.key());
+        if (p != nullptr && p->trained) trained.emplace(p->whole, item.value());
+      }
+    }
     const auto placing = [&](const std::string& own) {
       const Parameter& p = *stage.find(own);
-      if (!p.trained) return checkpoint::Rectangle{};
-      trained.insert(p.whole);
-      return c_.place_of(p);
+      return p.trained ? c_.place_of(p) : checkpoint::Rectangle{};
     };
     for (checkpoint::Slice& slice : stage.sharded->held(placing)) {
-      if (trained.contains(slice.name)) held.weights.push_back(std::move(slice));
+      const auto found = trained.find(slice.name);
+      if (found == trained.end()) continue;
+      held.parameters.push_back(found->second);
+      held.weights.push_back(std::move(slice));
     }
   }
   for (checkpoint::Slice& slice : buffer_slices()) {
