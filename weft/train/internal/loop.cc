@@ -77,6 +77,7 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   const bool copies = requests_.resizes();
   if (copies || checkpoints_.are_on()) check_savable(world_, learner.parts(copies));
   checkpoints_.start(output_.checkpoint_path(), at_.step, resumed && !recovers, copies);
+  if (resumed && recovers) checkpoints_.keep_interval();
   copy_state();
   if (checkpoints_.are_on()) checkpoints_.make_saver(learner, decisions_->kept_best());
 }
