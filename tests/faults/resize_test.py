@@ -154,7 +154,7 @@ class Resize(harness.FaultTest):
         (self.folder / "enough").touch()
         result = self.counts(job, [1])
         self.assertNotEqual(asking.wait(10), 0)
-        self.assertIn("is ended: the others have finished before it had joined them", result.err)
+        self.assertIn("is ended: the others have ended before it had joined them", result.err)
 
     def test_a_discovery_script_changes_the_number_of_ranks_and_its_errors_do_not_slow(self):
         slots = self.folder / "slots"

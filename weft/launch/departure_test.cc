@@ -107,6 +107,34 @@ TEST(Departure, IsNotAnsweredByARestart) {
   EXPECT_EQ(decide(seen, {.max_restarts = 3}, kRequest).act, Act::kFinish);
 }
 
+// A replacement that loads gets no signal: it joins the others first, and stops with them.
+TEST(Departure, EndsAReplacementThatHasNotJoinedOnceTheOthersHaveStopped) {
+  Situation seen = asked();
+  seen.ranks = {std::nullopt, std::nullopt};
+  seen.joining = {1};
+  seen.stop_sent = kRequest;
+  seen.stop_signals = 1;
+  EXPECT_EQ(ranks_that_stop_later(seen), std::set{1});
+  EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kWait);
+  seen.ranks[0] = RankEnd{.status = {false, 128 + SIGTERM}, .when = kRequest, .told = true};
+  EXPECT_TRUE(ranks_that_stop_later(seen).empty());
+  const auto end = decide(seen, Policy{}, kRequest);
+  EXPECT_EQ(end.act, Act::kDismiss);
+  EXPECT_EQ(end.rank, 1);
+}
+
+TEST(Departure, EndsReplacementsOfANodeOnceTheRanksOfAllNodesHaveStopped) {
+  Situation seen = asked();
+  seen.joining = {0};
+  seen.stop_sent = kRequest;
+  seen.other_nodes = true;
+  seen.membership = Situation::Followed{.over = kRequest, .stopped = true};
+  EXPECT_EQ(ranks_that_stop_later(seen), std::set{0});
+  EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kWait);
+  seen.membership->has_members = false;
+  EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kDismiss);
+}
+
 TEST(Departure, EndsTheLauncherOfANodeThatLeavesOnceItsRanksHaveEnded) {
   Situation seen = asked();
   seen.membership.emplace();

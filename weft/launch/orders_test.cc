@@ -89,6 +89,15 @@ TEST(Orders, SayWhenAllNodesKnowThatTheJobIsOver) {
   EXPECT_FALSE(orders_for(1, membership, {one, other}).all_know);
 }
 
+TEST(Orders, SayWhetherARankOfTheGroupRunsOnAnyNode) {
+  NodeReport one{.node = 0}, other{.node = 1};
+  one.ranks[0] = {1, RankPhase::kFailed};
+  other.ranks[2] = {4, RankPhase::kMember};
+  EXPECT_TRUE(orders_for(0, membership_of_two_nodes(), {one, other}).has_members);
+  other.ranks[2].phase = RankPhase::kStarting;
+  EXPECT_FALSE(orders_for(0, membership_of_two_nodes(), {one, other}).has_members);
+}
+
 TEST(Orders, RanksAreLostWithTheirNodeOnceTheMembershipHasGivenItUp) {
   const Membership before = membership_of_two_nodes();
   const std::vector<NodeReport> first{{.node = 0}}, both{{.node = 0}, {.node = 1}};

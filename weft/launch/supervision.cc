@@ -6,7 +6,7 @@
 //
 //    cannot_meet()   the first group can never form: all ranks start again
 //    all ended       finish, or all ranks start again; with other nodes, go_on() comes first
-//    dismiss()       ends newcomers whose peers have finished
+//    dismiss()       ends newcomers whose peers have ended
 //    shut_down()     the ranks were told to stop: waits for them, then kills them, and then goes on
 //                    without those that the system does not end
 //    go_on()         replaces a lost rank, or goes on without it
@@ -111,11 +111,17 @@ bool is_finishing(const Situation& situation) {
                      [](const auto& end) { return end && end->status.ok() && !end->left; });
 }
 
-// A rank to end that has not joined the others, which have finished; nullopt if there is none.
+// True if ranks that have not joined the others never will: these have finished, or have stopped.
+bool have_others_ended(const Situation& situation) {
+  if (const auto& membership = situation.membership)
+    return membership->done || (membership->stopped && !membership->has_members);
+  const bool is_asked = situation.stop_signals > 0 || situation.asked;
+  return (is_finishing(situation) || is_asked) && !state_remains(situation);
+}
+
+// A rank to end that has not joined the others, which have ended; nullopt if there is none.
 std::optional<Decision> dismiss(const Situation& situation) {
-  const bool finished = situation.membership ? situation.membership->done
-                                             : is_finishing(situation) && members(situation) == 0;
-  if (!finished) return std::nullopt;
+  if (!have_others_ended(situation)) return std::nullopt;
   for (const auto* newcomers : {&situation.joining, &situation.growing, &situation.waiting}) {
     for (const int local : *newcomers)
       if (!situation.dismissed.contains(local)) return Decision{Act::kDismiss, {}, {}, local};
@@ -239,7 +245,7 @@ Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   if (const auto needless = dismiss(now_seen)) return *needless;
   if (const auto ending = shut_down(now_seen, policy, now)) return *ending;
   if (const auto without = go_on(now_seen, policy, now)) return *without;
-  if (!now_seen.joining.empty() && !state_remains(now_seen)) {
+  if (!now_seen.joining.empty() && !state_remains(now_seen) && !have_others_ended(now_seen)) {
     if (may_restore(now_seen, policy)) return {Act::kRestore};
     return {Act::kTerminate, {}, "no rank is left that has the state of the job"};
   }
@@ -254,6 +260,19 @@ Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   const bool is_fixed = policy.max_ranks == 0 || now_seen.wanted == 0;
   if (is_fixed || is_settled(now_seen, policy) || is_finishing(now_seen)) return {};
   return internal::act_on_size(now_seen, policy, now);
+}
+
+std::set<int> ranks_that_stop_later(const Situation& situation) {
+  return state_remains(situation) ? situation.joining : std::set<int>{};
+}
+
+std::set<int> needless_ranks(const Situation& situation, int size) {
+  std::set<int> needless = situation.joining;
+  const bool is_whole =
+      size > 0 && !situation.other_nodes && members(situation) - std::ssize(needless) >= size;
+  if (!is_whole)
+    std::erase_if(needless, [&](int local) { return situation.first_rank + local < size; });
+  return needless;
 }
 
 Situation next_attempt(const Situation& situation, Act how) {

@@ -76,6 +76,7 @@ struct Situation {
     std::optional<Time> over = {};  // when this node learned that the job is over
     bool done = false;              // with success
     bool stopped = false;           // since a launcher was told to stop
+    bool has_members = true;        // a rank of the group runs, on any node
     // When this node learned that the ranks of all nodes have ended; then that all nodes know it.
     std::optional<Time> all_left = {};
     bool all_know = false;
@@ -111,7 +112,7 @@ struct Policy {
 //   kGoOnWithout  the others go on without a lost rank
 //   kGrow         start an additional rank
 //   kAnnounce     tell the ranks how many ranks the job shall have
-//   kDismiss      end a rank that has not joined the others, which have finished
+//   kDismiss      end a rank that has not joined the others, which have ended
 //   kAbandon      take a killed rank for ended: the system does not end its process
 //   kRestart      start all ranks again
 //   kRestore      the same, from the newest checkpoint if there is one; end ranks that still run
@@ -158,6 +159,15 @@ constexpr auto kFarewell = std::chrono::seconds(3);
 constexpr auto kKillLimit = std::chrono::seconds(10);
 
 Decision decide(const Situation& situation, const Policy& policy, Time now);
+
+// Local ranks whose replacements the others do not wait for: those beyond a group of `size` ranks,
+// and all of them if the group is whole without them. Call it when the group has just formed.
+std::set<int> needless_ranks(const Situation& situation, int size);
+
+// Local ranks to which a request to stop is not passed on: replacements that have not joined the
+// others. The signal would kill them, and with them the recovery that the checkpoint needs. Once
+// they have joined, they stop with the others.
+std::set<int> ranks_that_stop_later(const Situation& situation);
 
 // The situation at the start of the next attempt, after kRestart or kRestore.
 Situation next_attempt(const Situation& situation, Act how);

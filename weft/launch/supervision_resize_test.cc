@@ -72,6 +72,21 @@ TEST(Resize, EndsRanksThatHaveNotJoinedWhenTheOthersHaveFinished) {
   EXPECT_FALSE(first_failure(seen));
 }
 
+TEST(Resize, EndsReplacementsThatHaveNotJoinedWhenTheOthersHaveFinished) {
+  auto seen = situation({exited(0, seconds(1)), std::nullopt});
+  seen.joining = {1};
+  const auto end = decide(seen, Policy{}, kStart + seconds(1));
+  EXPECT_EQ(end.act, Act::kDismiss);
+  EXPECT_EQ(end.rank, 1);
+  seen.dismissed = {1};
+  EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(1)).act, Act::kWait);
+  seen.joining.clear();
+  seen.ranks[1] = killed(SIGKILL, seconds(2));
+  seen.ranks[1]->done_without = true;
+  EXPECT_EQ(decide(seen, {.max_restarts = 1}, kStart + seconds(2)).act, Act::kFinish);
+  EXPECT_FALSE(first_failure(seen));
+}
+
 TEST(Resize, EndsRanksOfANodeThatHaveNotJoinedWhenTheJobIsDone) {
   auto seen = situation({exited(0, seconds(1)), std::nullopt});
   seen.membership = Situation::Followed{};

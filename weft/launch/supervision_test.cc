@@ -296,6 +296,21 @@ TEST(Decide, WaitsLongerAfterEachReplacementThatNeverJoined) {
   EXPECT_EQ(decide(seen, policy, kStart + milliseconds(10'999)).act, Act::kGoOnWithout);
 }
 
+TEST(NeedlessRanks, AreReplacementsThatTheGroupHasFormedWithout) {
+  auto seen = situation({std::nullopt, std::nullopt, std::nullopt, std::nullopt});
+  seen.joining = {1};
+  EXPECT_EQ(needless_ranks(seen, 4), (std::set<int>{})) << "it is one of the four";
+  EXPECT_EQ(needless_ranks(seen, 3), (std::set<int>{1}));
+  // One of the two is in the group, and will say so.
+  seen.joining = {1, 2};
+  EXPECT_EQ(needless_ranks(seen, 3), (std::set<int>{}));
+  seen.joining = {3};
+  EXPECT_EQ(needless_ranks(seen, 3), (std::set<int>{3}));
+  seen.joining = {1, 3};
+  EXPECT_EQ(needless_ranks(seen, 3), (std::set<int>{3}));
+  EXPECT_EQ(needless_ranks(seen, 2), (std::set<int>{1, 3}));
+}
+
 TEST(Decide, DoesNotGrowWhenTheProgramEnds) {
   Policy policy;
   policy.max_ranks = 8;

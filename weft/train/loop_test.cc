@@ -1,5 +1,5 @@
-// What ranks agree on in one look of the training loop. The launcher's wish for another number of
-// ranks comes over a link, so each test forks its rank.
+// What ranks agree on in one look of the training loop, and what they tell the launcher. The
+// launcher's wish for another number of ranks comes over a link, so each test forks its ranks.
 #include "weft/train/internal/loop.h"
 
 #include <gtest/gtest.h>
@@ -15,11 +15,13 @@
 #include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/comm/testing/fork_ranks.h"
+#include "weft/elastic/recovery.h"
 #include "weft/parallel/compose/modules.h"
 #include "weft/rank_link/messages.h"
 
@@ -147,6 +149,55 @@ TEST(Loop, KeepsWhatACallbackAsksForInTheStepBeforeTheNumberOfRanksChanges) {
     const End end = runs.train("stops");
     return end.result && end.result->ended_early ? "" : "training goes on";
   });
+}
+
+// Returns the error of a run's last save after `harm` was done to the group.
+std::optional<Error> last_save(const Group& group, const std::string& folder,
+                               const std::function<void(const Group&)>& harm) {
+  set_log_level(LogLevel::kOff);
+  parallel::BlockModel blocks = parallel::blocks_of(torch::nn::Linear(1, 1));
+  blocks.loss = [](const parallel::Tensors& y, const parallel::Tensors&,
+                   const parallel::Contexts&) { return y[0].mean(); };
+  try {
+    auto model = parallel::parallelize(blocks, {}, Mesh(group, {{"dp", 0}}));
+    RunSaver saver(group, model.shards(), {.folder = group.rank() == 0 ? folder : ""});
+    harm(group);
+    saver.save(shards_of(model.shards(), {.step = 1}));
+    saver.finish();
+  } catch (const Error& error) {
+    return error;
+  }
+  return std::nullopt;
+}
+
+// Returns whether a rank tells the launcher that the last checkpoint could not be written.
+// `is_loss`: of the error that the ranks get.
+bool says_unsaved(const std::string& folder, bool is_loss,
+                  const std::function<void(const Group&)>& harm) {
+  auto link = rank_link::Link::make();
+  ::setenv(rank_link::kLinkVariable, std::to_string(link.second.fd()).c_str(), 1);
+  const auto codes = comm::fork_ranks(2, "auto", [&](const Group& group) {
+    const auto error = last_save(group, folder, harm);
+    return error && elastic::is_loss(*error) == is_loss ? 0 : 1;
+  });
+  ::unsetenv(rank_link::kLinkVariable);
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
+  bool says = false;
+  while (const auto text = link.first.next()) {
+    const auto message = rank_link::decode<rank_link::RankMessage>(*text);
+    says = says || (message && std::holds_alternative<rank_link::Unsaved>(*message));
+  }
+  return says;
+}
+
+// After this message the launcher replaces no rank, since all would be done again.
+TEST(Loop, CallsItsLastStateUnsavedAfterAnErrorOfTheDiskAndNotAfterALoss) {
+  const TempDir folder;
+  write_file_atomic(folder / "file", "in the way");
+  EXPECT_TRUE(says_unsaved(folder / "file", /*is_loss=*/false, [](const Group&) {}));
+  EXPECT_FALSE(says_unsaved(folder / "ckpt", /*is_loss=*/true, [](const Group& group) {
+    group.abort(Error(Errc::kPeerLost, "rank 1 is lost"));
+  }));
 }
 
 }  // namespace loop_test

@@ -79,7 +79,7 @@ void Supervisor::dismiss(int local) {
   if (has_joined) return;
   node_.situation.dismissed.insert(local);
   node_.note("rank " + std::to_string(node_.job.rank(local)) +
-             " is ended: the others have finished before it had joined them");
+             " is ended: the others have ended before it had joined them");
   node_.ranks[static_cast<std::size_t>(local)].process.signal(SIGKILL);
 }
 
@@ -110,12 +110,12 @@ void Supervisor::tell_gone() {
   }
 }
 
-// A rank that was replaced after the others had gone on without it: they do not wait for the new
-// process.
+// Ranks that were replaced after the others had gone on without them: they do not wait for the new
+// processes.
 void Supervisor::end_needless() {
-  for (const int local : node_.situation.joining) {
-    if (node_.job.rank(local) < node_.size || !node_.situation.dismissed.insert(local).second)
-      continue;
+  for (const int local : std::set<int>(node_.situation.joining)) hear(local);  // may have joined
+  for (const int local : needless_ranks(node_.situation, node_.size)) {
+    if (!node_.situation.dismissed.insert(local).second) continue;
     node_.note("rank " + std::to_string(node_.job.rank(local)) +
                " is ended: the others go on without it");
     node_.ranks[static_cast<std::size_t>(local)].process.signal(SIGKILL);

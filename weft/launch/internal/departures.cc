@@ -57,8 +57,8 @@ void Departures::on_signal(int number, bool others_can_go_on) {
   if (number == SIGUSR1 && !passes_on(SIGUSR1)) return ask_to_leave("SIGUSR1", others_can_go_on);
   const bool only_forwarded = number == SIGUSR1 || number == SIGUSR2;
   // Ranks that were asked to end save a checkpoint, and the same signal again would kill them.
-  if (only_forwarded || !situation.asked || situation.stop_signals > 0) node_.send(number);
-  if (only_forwarded) return;
+  if (only_forwarded) return node_.send(number);
+  if (!situation.asked || situation.stop_signals > 0) node_.ask_to_stop(number);
   note_departure(signal_name(number), false, {});
   if (stop_signal_ == 0) stop_signal_ = number;
   ++situation.stop_signals;
@@ -86,6 +86,20 @@ void Departures::on_stop_of(int local, bool by_signal) {
                          .by_program = true};
 }
 
+// The signal was to the lost rank alone, and the others need not have agreed with it to stop. The
+// lost rank is still replaced (no stop_sent), since the others may need it to save. On nodes that
+// meet, the membership tells all ranks.
+void Departures::on_end_of(int local) {
+  Situation& situation = node_.situation;
+  const auto at = static_cast<std::size_t>(local);
+  const bool by_signal = job_goes() && !departure_->by_program;
+  if (!node_.ranks[at].stops || !by_signal || situation.asked || situation.stop_sent ||
+      situation.membership || phase_of(*situation.ranks[at]) != RankPhase::kLost)
+    return;
+  situation.asked = true;
+  node_.ask_to_stop(SIGTERM);
+}
+
 // Lets the ranks save a checkpoint and end.
 void Departures::ask_to_go(const std::string& why, bool requeues, Grace grace) {
   if (job_goes() && !departure_->by_program) return;
@@ -93,7 +107,7 @@ void Departures::ask_to_go(const std::string& why, bool requeues, Grace grace) {
   note_departure(why, requeues, grace);
   node_.situation.asked = true;
   if (!node_.situation.stop_sent) node_.situation.stop_sent = departure_->since;
-  node_.send(SIGTERM);
+  node_.ask_to_stop(SIGTERM);
 }
 
 // A request that concerns this machine alone. Of nodes that meet, the others go on without it.
@@ -125,7 +139,8 @@ void Departures::heed(const StopRequest& stop) {
   departure_->by_membership = true;
 }
 
-int Departures::stop_code() const { return 128 + (stop_signal_ != 0 ? stop_signal_ : SIGTERM); }
+// As of ranks that save a checkpoint and end: 130 after Ctrl-C, else 143.
+int Departures::stop_code() const { return 128 + (stop_signal_ == SIGINT ? SIGINT : SIGTERM); }
 
 int Departures::end_of_leaving() {
   const std::string text = "this node has left the job, which goes on without it";

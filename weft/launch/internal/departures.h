@@ -27,6 +27,8 @@ class Departures {
   int stop_signal() const { return stop_signal_; }
   // A rank stops, and all others with it. `cause`: "signal", or "should_stop".
   void on_stop_of(int local, bool by_signal);
+  // A rank has ended. If only it knew that the job was asked to go, the others are told.
+  void on_end_of(int local);
   // Answers "stop", or "stop SECONDS". nullopt: the answer comes when the job has ended.
   std::optional<std::string> answer(const std::string& request);
   void watch(std::vector<pollfd>& watched) const { notices_.watch(watched); }

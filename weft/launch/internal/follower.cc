@@ -231,6 +231,7 @@ void Follower::take_end(const Membership& membership) {
   followed.stopped = membership.is_stopped();
   if (orders_.all_left && !followed.all_left) followed.all_left = Deadline::Clock::now();
   followed.all_know = orders_.all_know;
+  followed.has_members = orders_.has_members;
 }
 
 // Takes the run folder and the newest checkpoint from the membership. Rank 0 has told them to the

@@ -26,6 +26,14 @@ Policy policy_of(const LaunchOptions& options, const Job& job) {
           .shutdown_timeout = options.shutdown_timeout};
 }
 
+void send_to(RankProcess& rank, int signal) {
+  // A rank that stops already would be killed by a second signal.
+  if (signal == SIGTERM && rank.stops) return;
+  rank.process.signal(signal);
+  // A stopped process reacts only to SIGKILL until it is continued.
+  if (signal != SIGKILL) rank.process.signal(SIGCONT);
+}
+
 }  // namespace
 
 Node::Node(const LaunchOptions& options_)
@@ -51,12 +59,13 @@ bool Node::is_ending() const {
 }
 
 void Node::send(int signal) {
-  for (RankProcess& rank : ranks) {
-    // A rank that stops already would be killed by a second signal.
-    if (signal == SIGTERM && rank.stops) continue;
-    rank.process.signal(signal);
-    // A stopped process reacts only to SIGKILL until it is continued.
-    if (signal != SIGKILL) rank.process.signal(SIGCONT);
+  for (RankProcess& rank : ranks) send_to(rank, signal);
+}
+
+void Node::ask_to_stop(int signal) {
+  const std::set<int> later = ranks_that_stop_later(situation);
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    if (!later.contains(static_cast<int>(i))) send_to(ranks[i], signal);
   }
 }
 

@@ -30,6 +30,10 @@ NodeOrders orders_for(int node, const Membership& membership,
       orders.is_over() && std::all_of(nodes.begin(), nodes.end(), [&](const NodeReport& report) {
         return report.left && report.saved.serial <= membership.saved.serial;
       });
+  orders.has_members = std::any_of(nodes.begin(), nodes.end(), [](const NodeReport& report) {
+    return std::any_of(report.ranks.begin(), report.ranks.end(),
+                       [](const auto& rank) { return rank.second.phase == RankPhase::kMember; });
+  });
   orders.all_know =
       orders.all_left &&
       std::all_of(nodes.begin(), nodes.end(), [](const auto& node) { return node.knows_all_left; });
@@ -59,6 +63,7 @@ std::string to_text(const NodeOrders& orders) {
                                  {"members", orders.members},
                                  {"all_left", orders.all_left},
                                  {"all_know", orders.all_know},
+                                 {"has_members", orders.has_members},
                                  {"plan", to_text(orders.membership)}};
   return object.dump();
 }
@@ -72,6 +77,7 @@ NodeOrders orders_of(const std::string& text) {
             .members = object.at("members").get<int>(),
             .all_left = object.at("all_left").get<bool>(),
             .all_know = object.at("all_know").get<bool>(),
+            .has_members = object.at("has_members").get<bool>(),
             .membership = membership_of(object.at("plan").get<std::string>())};
   } catch (const nlohmann::json::exception& error) {
     throw Error(Errc::kCorrupt, std::string("unreadable orders of an agent: ") + error.what());

@@ -18,8 +18,9 @@ struct NodeOrders {
   // All nodes know that the job is over, their ranks have ended, and the membership has the newest
   // checkpoint.
   bool all_left = false;
-  bool all_know = false;  // all nodes have seen all_left, so none needs the store any more
-  Membership membership;  // with the ranks that this node shall run
+  bool all_know = false;     // all nodes have seen all_left, so none needs the store any more
+  bool has_members = false;  // a node reports a rank of the group that runs
+  Membership membership;     // with the ranks that this node shall run
   bool is_over() const { return membership.done || !membership.end.empty(); }
   bool operator==(const NodeOrders&) const = default;
 };

@@ -260,7 +260,11 @@ Act Supervisor::watch() {
       case Act::kTerminate:
         node_.situation.stop_sent = now();
         node_.note_stopped_ranks();
-        node_.send(SIGTERM);
+        if (node_.situation.asked) {
+          node_.ask_to_stop(SIGTERM);
+        } else {
+          node_.send(SIGTERM);
+        }
         break;
       case Act::kKill:
         node_.note("killing the remaining ranks: " + decision.reason);
@@ -368,6 +372,7 @@ void Supervisor::collect_end(int local, const ExitStatus& status, Time seen) {
               .joining = situation.joining.contains(local),
               .unmet = unmet};
   note_end_of_newcomer(local);
+  departures_.on_end_of(local);
 }
 
 // Takes the messages of a rank since the last call.

@@ -78,6 +78,7 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   if (copies || checkpoints_.are_on()) check_savable(world_, learner.parts(copies));
   checkpoints_.start(output_.checkpoint_path(), at_.step, resumed && !recovers, copies);
   checkpoints_.set_damaged(resumption_.damaged());
+  if (resumed && recovers) checkpoints_.keep_interval();
   copy_state();
   if (checkpoints_.are_on()) checkpoints_.make_saver(learner, decisions_->kept_best());
 }

@@ -29,6 +29,9 @@ class RunCheckpoints {
   // Steps of damaged checkpoints, which do not count towards those to keep. Call it before the
   // first save and before make_saver().
   void set_damaged(std::vector<std::int64_t> steps) { damaged_ = std::move(steps); }
+  // After start(), if ranks were lost or their number has changed: the checkpoint_minutes since the
+  // newest checkpoint, or the start of the run, count.
+  void keep_interval();
   // Allocates the memory that checkpoints need. Without it, the first save does so. Collective.
   void make_saver(Learner& learner, const BestMark& best);
 
@@ -55,7 +58,7 @@ class RunCheckpoints {
   bool copy_is_due(std::int64_t step) const { return copying_ && copying_->is_due(step); }
   bool copies_on() const { return copying_.has_value(); }
   void add_step(double seconds);
-  // Copies this rank's part of the state. Collective.
+  // Copies this rank's part of the state, after the best checkpoint so far is complete. Collective.
   void copy(Learner& learner, const Progressed& progressed);
   // They outlive the run. Null without them.
   std::shared_ptr<const elastic::StateCopies> copies() const {
@@ -72,6 +75,7 @@ class RunCheckpoints {
   std::int64_t saved_step_ = -1;
   std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
   bool is_requested_ = false;
+  bool saves_best_ = false;  // The last save is of the best step, and may not be complete.
 };
 
 }  // namespace weft::train::internal

@@ -20,6 +20,7 @@
 #include "weft/base/log.h"
 #include "weft/comm/texts.h"
 #include "weft/elastic/entry.h"
+#include "weft/elastic/recovery.h"
 #include "weft/rank_link/messages.h"
 #include "weft/train/internal/room.h"
 #include "weft/train/internal/workers.h"
@@ -148,12 +149,17 @@ void RunSaver::save(const checkpoint::Shards& shards, const BestMark& best) {
 
 void RunSaver::poll() { report(saver_.poll()); }
 
-void RunSaver::settle() { report(saver_.wait()); }
+void RunSaver::settle() {
+  const auto result = saver_.wait();
+  if (result && result->error && elastic::is_loss(*result->error)) throw *result->error;
+  report(result);
+}
 
 void RunSaver::finish(bool ends) {
   const auto result = saver_.wait();
   if (result && result->error) {
-    if (ends) rank_link::tell_launcher(rank_link::Unsaved{});
+    // After the loss of a rank, the others go on from a state before, and save again.
+    if (ends && !elastic::is_loss(*result->error)) rank_link::tell_launcher(rank_link::Unsaved{});
     throw *result->error;
   }
   report(result);

@@ -72,11 +72,12 @@ class RunSaver {
   void save(const checkpoint::Shards& shards, const BestMark& best = {});
   // Logs the result of a save that has ended since. Not collective.
   void poll();
-  // Waits for the last save. If it failed, rank 0 logs an error. Collective.
+  // Waits for the last save. If it failed, rank 0 logs an error. Throws the loss of a rank.
+  // Collective.
   void settle();
   // Waits for the last save. Collective. Throws its error on all ranks. With `ends`, the training
   // is done, so the launcher does not start the ranks again after such an error: they would do it
-  // all again.
+  // all again. The loss of a rank is no such error.
   void finish(bool ends = true);
 
  private:
