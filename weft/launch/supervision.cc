@@ -65,44 +65,36 @@ bool is_lost(const RankEnd& end) {
 // Another try would be the same, but the others can do without it.
 bool is_refused(const RankEnd& end) { return end.joining && !end.done_without && is_wrong(end); }
 
-// Number of running ranks that are part of the job.
-int members(const Situation& situation) {
-  int count = 0;
-  for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
-    const int local = static_cast<int>(i);
-    count += !situation.ranks[i] && !situation.growing.contains(local) &&
-             !situation.waiting.contains(local) && !situation.leaving.contains(local);
-  }
-  return count;
+// True if a running rank of the job is so.
+template <class Test>
+bool any_rank(const Situation& situation, Test is_so) {
+  const auto& ranks = situation.job.ranks;
+  return std::any_of(ranks.begin(), ranks.end(), [&](const auto& entry) {
+    return !situation.ranks[static_cast<std::size_t>(entry.first)] &&
+           is_so(entry.first, entry.second);
+  });
 }
 
-// True if the job has the wanted number of ranks. A membership is made only if it has not:
-// decide() asks after each event.
-bool is_settled(const Situation& situation, const Policy& policy) {
-  const int here = members(situation);
-  return situation.growing.empty() && situation.waiting.empty() && situation.usable.has(here) &&
-         here == std::min(situation.wanted, policy.max_ranks);
+// True if a rank that replaces a lost one has not joined the others yet.
+bool recovers(const Situation& situation) {
+  return any_rank(situation, [](int, const Placement& place) { return place.replaces; });
 }
 
 // True if a running rank has the job's state.
 bool state_remains(const Situation& situation) {
-  return members(situation) > std::ssize(situation.joining) || situation.other_nodes;
+  return situation.other_nodes || any_rank(situation, [&](int local, const Placement& place) {
+           return place.member && !situation.newcomers.contains(local);
+         });
 }
 
-// False if no replacement is left, or if new processes end before they join, again and again.
-bool may_replace(const Situation& situation, const Policy& policy) {
-  return situation.replacements < policy.max_replacements &&
-         situation.never_joined < kMaxNeverJoined && situation.failed_starts < kMaxFailedStarts;
-}
-
-// What becomes of a lost rank, if the job goes on; nullopt if none is lost or the job must end.
+// The next change of the ranks; nullopt if there is none or the job must end.
 std::optional<Decision> go_on(const Situation& situation, const Policy& policy, Time now) {
   // There is no group to go on with, or to join.
   if (!situation.meeting.empty() && !situation.other_nodes) return std::nullopt;
   if (situation.stop_sent || situation.store_lost || situation.servers_lost || situation.hang ||
       situation.unsaved || !state_remains(situation))
     return std::nullopt;
-  return internal::act_on_loss(situation, policy, now);
+  return internal::next_change(situation, policy, now);
 }
 
 // True once a rank has ended its program: the others will, too.
@@ -113,12 +105,15 @@ bool is_finishing(const Situation& situation) {
 
 // A rank to end that has not joined the others, which have finished; nullopt if there is none.
 std::optional<Decision> dismiss(const Situation& situation) {
-  const bool finished = situation.membership ? situation.membership->done
-                                             : is_finishing(situation) && members(situation) == 0;
+  const auto counts = [](int, const Placement& place) { return place.member || place.replaces; };
+  const bool finished = situation.membership
+                            ? situation.membership->done
+                            : is_finishing(situation) && !any_rank(situation, counts);
   if (!finished) return std::nullopt;
-  for (const auto* newcomers : {&situation.joining, &situation.growing, &situation.waiting}) {
-    for (const int local : *newcomers)
-      if (!situation.dismissed.contains(local)) return Decision{Act::kDismiss, {}, {}, local};
+  for (const RankPhase phase : {RankPhase::kStarting, RankPhase::kWaiting}) {
+    for (const auto& [local, is] : situation.newcomers)
+      if (is == phase && !situation.dismissed.contains(local))
+        return Decision{Act::kDismiss, {}, {}, local};
   }
   return std::nullopt;
 }
@@ -134,7 +129,8 @@ bool may_begin_again(const Situation& situation) {
 // memory are gone. A program that ended with a code below 128 would fail again.
 bool may_restore(const Situation& situation, const Policy& policy) {
   const auto failed = first_failure(situation);
-  if (!failed || !may_begin_again(situation) || !may_replace(situation, policy)) return false;
+  if (!failed || !may_begin_again(situation) || !internal::may_replace(situation, policy))
+    return false;
   const RankEnd& end = *situation.ranks[static_cast<std::size_t>(*failed)];
   const bool has_trained = situation.trained || situation.restores > 0;
   const bool is_loss = is_lost(end) && end.status.code() >= 128;
@@ -144,13 +140,12 @@ bool may_restore(const Situation& situation, const Policy& policy) {
 // True if ranks wait for all of the first group, and one of these is lost: nobody can take its
 // place, since the group has never been formed. A rank that has noticed it ends, too.
 bool cannot_meet(const Situation& situation, const Policy& policy) {
-  const bool goes_on = may_replace(situation, policy) || policy.min_ranks > 0;
+  const bool goes_on = internal::may_replace(situation, policy) || policy.min_ranks > 0;
   if (situation.meeting.empty() || situation.stop_sent || situation.store_lost || !goes_on ||
       !may_begin_again(situation))
     return false;
-  return !situation.joining.empty() ||
-         std::any_of(situation.ranks.begin(), situation.ranks.end(),
-                     [](const auto& end) { return end && is_lost(*end); });
+  return recovers(situation) || std::any_of(situation.ranks.begin(), situation.ranks.end(),
+                                            [](const auto& end) { return end && is_lost(*end); });
 }
 
 // What follows when all ranks have ended.
@@ -233,27 +228,25 @@ Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
                                      [](const auto& end) { return end.has_value(); });
   if (all_ended) {
     // Ranks of other nodes may hold the state.
-    const auto without = now_seen.other_nodes ? go_on(now_seen, policy, now) : std::nullopt;
-    return without ? *without : Decision{after_the_end(now_seen, policy)};
+    const auto change = now_seen.other_nodes ? go_on(now_seen, policy, now) : std::nullopt;
+    return change ? *change : Decision{after_the_end(now_seen, policy)};
   }
   if (const auto needless = dismiss(now_seen)) return *needless;
   if (const auto ending = shut_down(now_seen, policy, now)) return *ending;
-  if (const auto without = go_on(now_seen, policy, now)) return *without;
-  if (!now_seen.joining.empty() && !state_remains(now_seen)) {
+  if (recovers(now_seen) && !state_remains(now_seen)) {
     if (may_restore(now_seen, policy)) return {Act::kRestore};
     return {Act::kTerminate, {}, "no rank is left that has the state of the job"};
   }
   if (now_seen.store_lost) return {Act::kTerminate, {}, "the store's process has ended"};
   if (now_seen.servers_lost) return {Act::kTerminate, {}, *now_seen.servers_lost};
+  if (const auto change = go_on(now_seen, policy, now)) return *change;
   if (const auto failed = first_failure(now_seen)) {
     const auto limit =
         now_seen.ranks[static_cast<std::size_t>(*failed)]->when + policy.survivor_grace;
     return now < limit ? Decision{Act::kWait, limit}
                        : Decision{Act::kTerminate, {}, "another rank has failed"};
   }
-  const bool is_fixed = policy.max_ranks == 0 || now_seen.wanted == 0;
-  if (is_fixed || is_settled(now_seen, policy) || is_finishing(now_seen)) return {};
-  return internal::act_on_size(now_seen, policy, now);
+  return {};
 }
 
 Situation next_attempt(const Situation& situation, Act how) {
@@ -262,9 +255,9 @@ Situation next_attempt(const Situation& situation, Act how) {
   next.first_rank = situation.first_rank;
   next.other_nodes = situation.other_nodes;
   next.restarts = situation.restarts + 1;
-  next.replacements = situation.replacements + (restores ? 1 : 0);
-  next.wanted = situation.wanted;
-  next.usable = situation.usable;
+  next.job.replacements = situation.job.replacements + (restores ? 1 : 0);
+  next.job.wanted = situation.job.wanted;
+  next.job.usable = situation.job.usable;
   next.last_step = std::max(situation.last_step, situation.step);
   if (restores) next.restores = situation.step > situation.last_step ? 1 : situation.restores + 1;
   return next;
