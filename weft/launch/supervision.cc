@@ -118,32 +118,35 @@ std::optional<Decision> dismiss(const Situation& situation) {
   return std::nullopt;
 }
 
-// True if only lost ranks or a lost store keep the job from going on, so that all ranks may start
-// again.
-bool may_begin_again(const Situation& situation) {
-  return situation.stop_signals == 0 && !situation.asked && !situation.servers_lost &&
-         !situation.hang && !situation.other_nodes && situation.restores < kMaxRestores;
+// True if the first failure is neither a loss nor a consequence of the end of the store: a program
+// that ended with a code below 128 would fail again.
+bool fails_again(const Situation& situation) {
+  const auto failed = first_failure(situation);
+  if (!failed || situation.unsaved) return true;
+  const RankEnd& end = *situation.ranks[static_cast<std::size_t>(*failed)];
+  const bool is_loss = is_lost(end) && end.status.code() >= 128;
+  return !is_loss && !(situation.store_lost && end.told);
 }
 
-// True if all ranks can start again from the newest checkpoint, once all that held the state in
-// memory are gone. A program that ended with a code below 128 would fail again.
-bool may_restore(const Situation& situation, const Policy& policy) {
-  const auto failed = first_failure(situation);
-  if (!failed || !may_begin_again(situation) || !internal::may_replace(situation, policy))
+// True if all ranks may start again, by the rule of next_membership(). Starts in a row without
+// progress count. While the first group `meets`, a program that failed by itself may start again,
+// too, and with --min-ranks it needs no replacement.
+bool may_begin_again(const Situation& situation, const Policy& policy, bool meets) {
+  if (situation.stop_signals > 0 || situation.asked || situation.servers_lost || situation.hang ||
+      situation.other_nodes)
     return false;
-  const RankEnd& end = *situation.ranks[static_cast<std::size_t>(*failed)];
-  const bool has_trained = situation.trained || situation.restores > 0;
-  const bool is_loss = is_lost(end) && end.status.code() >= 128;
-  return has_trained && !situation.unsaved && (is_loss || (situation.store_lost && end.told));
+  return may_start_again(
+      {.starts = situation.restores,
+       .may_replace = internal::may_replace(situation, policy) || (meets && policy.min_ranks > 0),
+       .meets = meets,
+       .has_trained = situation.trained || situation.restores > 0,
+       .fails_again = !meets && fails_again(situation)});
 }
 
 // True if ranks wait for all of the first group, and one of these is lost: nobody can take its
 // place, since the group has never been formed. A rank that has noticed it ends, too.
-bool cannot_meet(const Situation& situation, const Policy& policy) {
-  const bool goes_on = internal::may_replace(situation, policy) || policy.min_ranks > 0;
-  if (situation.meeting.empty() || situation.stop_sent || situation.store_lost || !goes_on ||
-      !may_begin_again(situation))
-    return false;
+bool cannot_meet(const Situation& situation) {
+  if (situation.meeting.empty() || situation.stop_sent || situation.store_lost) return false;
   return recovers(situation) || std::any_of(situation.ranks.begin(), situation.ranks.end(),
                                             [](const auto& end) { return end && is_lost(*end); });
 }
@@ -153,7 +156,7 @@ Act after_the_end(const Situation& situation, const Policy& policy) {
   const auto failed = first_failure(situation);
   if (!failed || situation.stop_signals > 0 || situation.asked) return Act::kFinish;
   if (situation.restarts < policy.max_restarts) return Act::kRestart;
-  return may_restore(situation, policy) ? Act::kRestore : Act::kFinish;
+  return may_begin_again(situation, policy, false) ? Act::kRestore : Act::kFinish;
 }
 
 }  // namespace
@@ -223,7 +226,7 @@ RankPhase phase_of(const RankEnd& end) {
 
 Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   if (now_seen.membership) return follow_membership(now_seen, policy, now);
-  if (cannot_meet(now_seen, policy)) return {Act::kRestore};
+  if (cannot_meet(now_seen) && may_begin_again(now_seen, policy, true)) return {Act::kRestore};
   const bool all_ended = std::all_of(now_seen.ranks.begin(), now_seen.ranks.end(),
                                      [](const auto& end) { return end.has_value(); });
   if (all_ended) {
@@ -234,7 +237,7 @@ Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   if (const auto needless = dismiss(now_seen)) return *needless;
   if (const auto ending = shut_down(now_seen, policy, now)) return *ending;
   if (recovers(now_seen) && !state_remains(now_seen)) {
-    if (may_restore(now_seen, policy)) return {Act::kRestore};
+    if (may_begin_again(now_seen, policy, false)) return {Act::kRestore};
     return {Act::kTerminate, {}, "no rank is left that has the state of the job"};
   }
   if (now_seen.store_lost) return {Act::kTerminate, {}, "the store's process has ended"};
