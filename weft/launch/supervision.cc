@@ -2,6 +2,12 @@
 // The supervisor executes the action, changes the situation, and asks again. So each rule below can
 // be tested without a process.
 //
+// decide() itself only decides how processes end: signals, grace periods, --max-restarts. It asks
+// next_membership() which ranks are replaced, left out or added (go_on(), internal/one_node.h).
+// When all ranks start again, the rule is that of next_membership(), too (may_start_again() in
+// limits.h). But it is asked here: a NodeReport does not say who failed first, nor that the store
+// has ended.
+//
 // The order of the rules is their priority. On one node:
 //
 //    cannot_meet()   the first group can never form: all ranks start again
@@ -9,13 +15,9 @@
 //    dismiss()       ends newcomers whose peers have finished
 //    shut_down()     the ranks were told to stop: waits for them, then kills them, and then goes on
 //                    without those that the system does not end
-//    go_on()         replaces a lost rank, or goes on without it
-//    losses          of the state, the store, the servers, or a rank that go_on() has not taken
-//    act_on_size()   moves to the wanted number of ranks, one action at a time
-//
-// Which ranks are replaced, left out or added, next_membership() decides, as on nodes that meet
-// (internal/one_node.h). The rules here are those of the processes of this node, and of the start
-// of all ranks again.
+//    losses          of the state, the store, or the servers
+//    go_on()         the next change of the membership
+//    first_failure() of a rank that go_on() has not taken
 //
 // On nodes that meet, the job's membership decides which ranks run. follow_membership() then only
 // decides when this launcher ends.

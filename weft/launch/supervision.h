@@ -1,5 +1,6 @@
 // Decides the next action of the launcher, and which rank failed first: pure functions of the
-// events so far. The launcher executes the decisions.
+// events so far. The launcher executes the decisions. decide() itself decides how processes end;
+// next_membership() (membership.h) decides which ranks there are.
 #pragma once
 
 #include <chrono>
