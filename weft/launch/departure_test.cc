@@ -111,7 +111,7 @@ TEST(Departure, IsNotAnsweredByARestart) {
 TEST(Departure, EndsAReplacementThatHasNotJoinedOnceTheOthersHaveStopped) {
   Situation seen = asked();
   seen.ranks = {std::nullopt, std::nullopt};
-  seen.joining = {1};
+  seen.newcomers = {{1, RankPhase::kStarting}};
   seen.stop_sent = kRequest;
   seen.stop_signals = 1;
   EXPECT_EQ(ranks_that_stop_later(seen), std::set{1});
@@ -125,7 +125,7 @@ TEST(Departure, EndsAReplacementThatHasNotJoinedOnceTheOthersHaveStopped) {
 
 TEST(Departure, EndsReplacementsOfANodeOnceTheRanksOfAllNodesHaveStopped) {
   Situation seen = asked();
-  seen.joining = {0};
+  seen.newcomers = {{0, RankPhase::kStarting}};
   seen.stop_sent = kRequest;
   seen.other_nodes = true;
   seen.membership = Situation::Followed{.over = kRequest, .stopped = true};

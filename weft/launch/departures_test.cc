@@ -56,7 +56,7 @@ TEST_F(DeparturesTest, EndTheLauncherAsRanksAfterCtrlC) {
 }
 
 TEST_F(DeparturesTest, SpareAReplacementThatHasNotJoinedTheOthers) {
-  node_.situation.joining = {1};
+  node_.situation.newcomers = {{1, RankPhase::kStarting}};
   departures_.on_signal(SIGTERM, false);
   EXPECT_TRUE(gets(SIGTERM, 0));
   EXPECT_TRUE(has_got_none(1));

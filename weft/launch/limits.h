@@ -15,8 +15,25 @@ constexpr int kNoLimit = std::numeric_limits<int>::max();
 // A crash loop ends: no process is started after this number of new ones in a row that ended before
 // they had joined.
 constexpr int kMaxNeverJoined = 3;
-// All ranks are started again at most this number of times in a row without progress.
+// All ranks are started again at most this number of times: in a row without progress on one node,
+// and in all on nodes that meet.
 constexpr int kMaxRestores = 3;
+
+// A job that cannot go on with its ranks: none is left that has the state, or the first group
+// cannot form.
+struct Standstill {
+  int starts = 0;            // times that all ranks were started again; see kMaxRestores
+  bool may_replace = false;  // replacements are left
+  bool meets = false;        // the first group has not formed
+  bool has_trained = false;  // there may be a checkpoint
+  bool fails_again = false;  // the program itself has failed
+};
+// True if all ranks start again.
+inline bool may_start_again(const Standstill& seen) {
+  return seen.starts < kMaxRestores && seen.may_replace && !seen.fails_again &&
+         (seen.meets || seen.has_trained);
+}
+
 constexpr auto kFirstBackOff = std::chrono::milliseconds(500);
 
 // The pause before the next start, after this number of failed ones in a row. After none there is

@@ -59,7 +59,7 @@ TEST(StoreProcess, IsFollowedByAStartFromTheNewestCheckpointIfReplacementsAreLef
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kFinish) << "it never trained";
   seen.trained = true;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kRestore);
-  seen.replacements = 1;
+  seen.job.replacements = 1;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kFinish);
   policy.max_restarts = 1;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kRestart);

@@ -2,6 +2,12 @@
 // The supervisor executes the action, changes the situation, and asks again. So each rule below can
 // be tested without a process.
 //
+// decide() itself only decides how processes end: signals, grace periods, --max-restarts. It asks
+// next_membership() which ranks are replaced, left out or added (go_on(), internal/one_node.h).
+// When all ranks start again, the rule is that of next_membership(), too (may_start_again() in
+// limits.h). But it is asked here: a NodeReport does not say who failed first, nor that the store
+// has ended.
+//
 // The order of the rules is their priority. On one node:
 //
 //    cannot_meet()   the first group can never form: all ranks start again
@@ -9,13 +15,9 @@
 //    dismiss()       ends newcomers whose peers have ended
 //    shut_down()     the ranks were told to stop: waits for them, then kills them, and then goes on
 //                    without those that the system does not end
-//    go_on()         replaces a lost rank, or goes on without it
-//    losses          of the state, the store, the servers, or a rank that go_on() has not taken
-//    act_on_size()   moves to the wanted number of ranks, one action at a time
-//
-// Which ranks are replaced, left out or added, next_membership() decides, as on nodes that meet
-// (internal/one_node.h). The rules here are those of the processes of this node, and of the start
-// of all ranks again.
+//    losses          of the state, the store, or the servers
+//    go_on()         the next change of the membership
+//    first_failure() of a rank that go_on() has not taken
 //
 // On nodes that meet, the job's membership decides which ranks run. follow_membership() then only
 // decides when this launcher ends.
@@ -65,44 +67,36 @@ bool is_lost(const RankEnd& end) {
 // Another try would be the same, but the others can do without it.
 bool is_refused(const RankEnd& end) { return end.joining && !end.done_without && is_wrong(end); }
 
-// Number of running ranks that are part of the job.
-int members(const Situation& situation) {
-  int count = 0;
-  for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
-    const int local = static_cast<int>(i);
-    count += !situation.ranks[i] && !situation.growing.contains(local) &&
-             !situation.waiting.contains(local) && !situation.leaving.contains(local);
-  }
-  return count;
+// True if a running rank of the job is so.
+template <class Test>
+bool any_rank(const Situation& situation, Test is_so) {
+  const auto& ranks = situation.job.ranks;
+  return std::any_of(ranks.begin(), ranks.end(), [&](const auto& entry) {
+    return !situation.ranks[static_cast<std::size_t>(entry.first)] &&
+           is_so(entry.first, entry.second);
+  });
 }
 
-// True if the job has the wanted number of ranks. A membership is made only if it has not:
-// decide() asks after each event.
-bool is_settled(const Situation& situation, const Policy& policy) {
-  const int here = members(situation);
-  return situation.growing.empty() && situation.waiting.empty() && situation.usable.has(here) &&
-         here == std::min(situation.wanted, policy.max_ranks);
+// True if a rank that replaces a lost one has not joined the others yet.
+bool recovers(const Situation& situation) {
+  return any_rank(situation, [](int, const Placement& place) { return place.replaces; });
 }
 
 // True if a running rank has the job's state.
 bool state_remains(const Situation& situation) {
-  return members(situation) > std::ssize(situation.joining) || situation.other_nodes;
+  return situation.other_nodes || any_rank(situation, [&](int local, const Placement& place) {
+           return place.member && !situation.newcomers.contains(local);
+         });
 }
 
-// False if no replacement is left, or if new processes end before they join, again and again.
-bool may_replace(const Situation& situation, const Policy& policy) {
-  return situation.replacements < policy.max_replacements &&
-         situation.never_joined < kMaxNeverJoined && situation.failed_starts < kMaxFailedStarts;
-}
-
-// What becomes of a lost rank, if the job goes on; nullopt if none is lost or the job must end.
+// The next change of the ranks; nullopt if there is none or the job must end.
 std::optional<Decision> go_on(const Situation& situation, const Policy& policy, Time now) {
   // There is no group to go on with, or to join.
   if (!situation.meeting.empty() && !situation.other_nodes) return std::nullopt;
   if (situation.stop_sent || situation.store_lost || situation.servers_lost || situation.hang ||
       situation.unsaved || !state_remains(situation))
     return std::nullopt;
-  return internal::act_on_loss(situation, policy, now);
+  return internal::next_change(situation, policy, now);
 }
 
 // True once a rank has ended its program: the others will, too.
@@ -122,41 +116,48 @@ bool have_others_ended(const Situation& situation) {
 // A rank to end that has not joined the others, which have ended; nullopt if there is none.
 std::optional<Decision> dismiss(const Situation& situation) {
   if (!have_others_ended(situation)) return std::nullopt;
-  for (const auto* newcomers : {&situation.joining, &situation.growing, &situation.waiting}) {
-    for (const int local : *newcomers)
-      if (!situation.dismissed.contains(local)) return Decision{Act::kDismiss, {}, {}, local};
+  const auto turn = [&](int local) {
+    if (!internal::is_added(situation, local)) return 0;
+    return situation.newcomers.at(local) == RankPhase::kStarting ? 1 : 2;
+  };
+  std::optional<int> next;
+  for (const auto& [local, phase] : situation.newcomers) {
+    if (!situation.dismissed.contains(local) && (!next || turn(local) < turn(*next))) next = local;
   }
-  return std::nullopt;
+  return next ? std::optional(Decision{Act::kDismiss, {}, {}, *next}) : std::nullopt;
 }
 
-// True if only lost ranks or a lost store keep the job from going on, so that all ranks may start
-// again.
-bool may_begin_again(const Situation& situation) {
-  return situation.stop_signals == 0 && !situation.asked && !situation.servers_lost &&
-         !situation.hang && !situation.other_nodes && situation.restores < kMaxRestores;
-}
-
-// True if all ranks can start again from the newest checkpoint, once all that held the state in
-// memory are gone. A program that ended with a code below 128 would fail again.
-bool may_restore(const Situation& situation, const Policy& policy) {
+// True if the first failure is neither a loss nor a consequence of the end of the store: a program
+// that ended with a code below 128 would fail again.
+bool fails_again(const Situation& situation) {
   const auto failed = first_failure(situation);
-  if (!failed || !may_begin_again(situation) || !may_replace(situation, policy)) return false;
+  if (!failed || situation.unsaved) return true;
   const RankEnd& end = *situation.ranks[static_cast<std::size_t>(*failed)];
-  const bool has_trained = situation.trained || situation.restores > 0;
   const bool is_loss = is_lost(end) && end.status.code() >= 128;
-  return has_trained && !situation.unsaved && (is_loss || (situation.store_lost && end.told));
+  return !is_loss && !(situation.store_lost && end.told);
+}
+
+// True if all ranks may start again, by the rule of next_membership(). Starts in a row without
+// progress count. While the first group `meets`, a program that failed by itself may start again,
+// too, and with --min-ranks it needs no replacement.
+bool may_begin_again(const Situation& situation, const Policy& policy, bool meets) {
+  if (situation.stop_signals > 0 || situation.asked || situation.servers_lost || situation.hang ||
+      situation.other_nodes)
+    return false;
+  return may_start_again(
+      {.starts = situation.restores,
+       .may_replace = internal::may_replace(situation, policy) || (meets && policy.min_ranks > 0),
+       .meets = meets,
+       .has_trained = situation.trained || situation.restores > 0,
+       .fails_again = !meets && fails_again(situation)});
 }
 
 // True if ranks wait for all of the first group, and one of these is lost: nobody can take its
 // place, since the group has never been formed. A rank that has noticed it ends, too.
-bool cannot_meet(const Situation& situation, const Policy& policy) {
-  const bool goes_on = may_replace(situation, policy) || policy.min_ranks > 0;
-  if (situation.meeting.empty() || situation.stop_sent || situation.store_lost || !goes_on ||
-      !may_begin_again(situation))
-    return false;
-  return !situation.joining.empty() ||
-         std::any_of(situation.ranks.begin(), situation.ranks.end(),
-                     [](const auto& end) { return end && is_lost(*end); });
+bool cannot_meet(const Situation& situation) {
+  if (situation.meeting.empty() || situation.stop_sent || situation.store_lost) return false;
+  return recovers(situation) || std::any_of(situation.ranks.begin(), situation.ranks.end(),
+                                            [](const auto& end) { return end && is_lost(*end); });
 }
 
 // What follows when all ranks have ended.
@@ -164,7 +165,7 @@ Act after_the_end(const Situation& situation, const Policy& policy) {
   const auto failed = first_failure(situation);
   if (!failed || situation.stop_signals > 0 || situation.asked) return Act::kFinish;
   if (situation.restarts < policy.max_restarts) return Act::kRestart;
-  return may_restore(situation, policy) ? Act::kRestore : Act::kFinish;
+  return may_begin_again(situation, policy, false) ? Act::kRestore : Act::kFinish;
 }
 
 }  // namespace
@@ -234,42 +235,51 @@ RankPhase phase_of(const RankEnd& end) {
 
 Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   if (now_seen.membership) return follow_membership(now_seen, policy, now);
-  if (cannot_meet(now_seen, policy)) return {Act::kRestore};
+  if (cannot_meet(now_seen) && may_begin_again(now_seen, policy, true)) return {Act::kRestore};
   const bool all_ended = std::all_of(now_seen.ranks.begin(), now_seen.ranks.end(),
                                      [](const auto& end) { return end.has_value(); });
   if (all_ended) {
     // Ranks of other nodes may hold the state.
-    const auto without = now_seen.other_nodes ? go_on(now_seen, policy, now) : std::nullopt;
-    return without ? *without : Decision{after_the_end(now_seen, policy)};
+    const auto change = now_seen.other_nodes ? go_on(now_seen, policy, now) : std::nullopt;
+    return change ? *change : Decision{after_the_end(now_seen, policy)};
   }
   if (const auto needless = dismiss(now_seen)) return *needless;
   if (const auto ending = shut_down(now_seen, policy, now)) return *ending;
-  if (const auto without = go_on(now_seen, policy, now)) return *without;
-  if (!now_seen.joining.empty() && !state_remains(now_seen) && !have_others_ended(now_seen)) {
-    if (may_restore(now_seen, policy)) return {Act::kRestore};
+  if (recovers(now_seen) && !state_remains(now_seen) && !have_others_ended(now_seen)) {
+    if (may_begin_again(now_seen, policy, false)) return {Act::kRestore};
     return {Act::kTerminate, {}, "no rank is left that has the state of the job"};
   }
   if (now_seen.store_lost) return {Act::kTerminate, {}, "the store's process has ended"};
   if (now_seen.servers_lost) return {Act::kTerminate, {}, *now_seen.servers_lost};
+  if (const auto change = go_on(now_seen, policy, now)) return *change;
   if (const auto failed = first_failure(now_seen)) {
     const auto limit =
         now_seen.ranks[static_cast<std::size_t>(*failed)]->when + policy.survivor_grace;
     return now < limit ? Decision{Act::kWait, limit}
                        : Decision{Act::kTerminate, {}, "another rank has failed"};
   }
-  const bool is_fixed = policy.max_ranks == 0 || now_seen.wanted == 0;
-  if (is_fixed || is_settled(now_seen, policy) || is_finishing(now_seen)) return {};
-  return internal::act_on_size(now_seen, policy, now);
+  return {};
+}
+
+std::set<int> replacements(const Situation& situation) {
+  std::set<int> found;
+  for (const auto& [local, phase] : situation.newcomers)
+    if (!internal::is_added(situation, local)) found.insert(local);
+  return found;
 }
 
 std::set<int> ranks_that_stop_later(const Situation& situation) {
-  return state_remains(situation) ? situation.joining : std::set<int>{};
+  return state_remains(situation) ? replacements(situation) : std::set<int>{};
 }
 
 std::set<int> needless_ranks(const Situation& situation, int size) {
-  std::set<int> needless = situation.joining;
-  const bool is_whole =
-      size > 0 && !situation.other_nodes && members(situation) - std::ssize(needless) >= size;
+  int members = 0;
+  for (const auto& [local, place] : situation.job.ranks) {
+    const bool runs = !situation.ranks[static_cast<std::size_t>(local)];
+    members += place.member && runs && !situation.newcomers.contains(local);
+  }
+  std::set<int> needless = replacements(situation);
+  const bool is_whole = size > 0 && !situation.other_nodes && members >= size;
   if (!is_whole)
     std::erase_if(needless, [&](int local) { return situation.first_rank + local < size; });
   return needless;
@@ -281,9 +291,9 @@ Situation next_attempt(const Situation& situation, Act how) {
   next.first_rank = situation.first_rank;
   next.other_nodes = situation.other_nodes;
   next.restarts = situation.restarts + 1;
-  next.replacements = situation.replacements + (restores ? 1 : 0);
-  next.wanted = situation.wanted;
-  next.usable = situation.usable;
+  next.job.replacements = situation.job.replacements + (restores ? 1 : 0);
+  next.job.wanted = situation.job.wanted;
+  next.job.usable = situation.job.usable;
   next.last_step = std::max(situation.last_step, situation.step);
   if (restores) next.restores = situation.step > situation.last_step ? 1 : situation.restores + 1;
   return next;

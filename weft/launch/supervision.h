@@ -1,9 +1,11 @@
 // Decides the next action of the launcher, and which rank failed first: pure functions of the
-// events so far. The launcher executes the decisions.
+// events so far. The launcher executes the decisions. decide() itself decides how processes end;
+// next_membership() (membership.h) decides which ranks there are.
 #pragma once
 
 #include <chrono>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <set>
 #include <string>
@@ -14,7 +16,6 @@
 #include "weft/launch/limits.h"
 #include "weft/launch/membership.h"
 #include "weft/launch/process.h"
-#include "weft/rank_link/usable_ranks.h"
 
 namespace weft::launch {
 
@@ -27,7 +28,7 @@ struct RankEnd {
   bool told = false;                // it ended after the launcher told it to stop
   bool done_without = false;        // the others went on without it
   bool left = false;                // it left, since the job shrinks
-  bool joining = false;             // it replaced a lost rank, and did not become one of the others
+  bool joining = false;             // it was a newcomer, and did not become one of the others
   // It waited for the first group of a job of several launchers, which can never form now. So it is
   // replaced whatever its error.
   bool unmet = false;
@@ -46,10 +47,14 @@ struct Situation {
   std::optional<Time> kill_sent = {};            // time at which the ranks were killed
   bool asked = false;                  // somebody asked the job to end, other than by a signal
   std::optional<Time> grace_end = {};  // when ranks that were asked to stop are killed
-  int replacements = 0;                // lost ranks that were replaced so far
   std::set<int> meeting;               // local ranks that wait for all ranks of the first group
-  std::set<int> joining;  // local ranks whose replacement has not joined the others yet
-  int never_joined = 0;   // replacements in a row that ended before they had joined
+  // The ranks of the job on this node, by local number, and the counts of next_membership(). The
+  // launcher keeps it between decisions (internal/one_node.h). On nodes that meet, it has no ranks.
+  Membership job = {.formed = true};
+  // Local ranks that were started after the first ones and have not joined the others: kStarting,
+  // or kWaiting.
+  std::map<int, RankPhase> newcomers;
+  std::set<int> dismissed;  // local ranks that were ended, since the others do not need them
   // Replacements in a row that the machine could not start, or that ended since it had run out of
   // processes, memory or descriptors.
   int failed_starts = 0;
@@ -61,15 +66,6 @@ struct Situation {
   std::int64_t step = 0;       // latest known step of training
   std::int64_t last_step = 0;  // of earlier attempts
   int restores = 0;            // restores in a row without a step beyond those of earlier attempts
-  rank_link::UsableRanks usable;  // numbers of ranks that the program can use
-  // Resizing. `ranks` then also has the places of ranks that are not part of the job.
-  int wanted = 0;           // ranks that the job shall have; 0: as many as it has
-  bool requested = false;   // somebody asked for `wanted`: it needs no replacements
-  std::set<int> leaving;    // local ranks that end, since the job shrinks
-  std::set<int> growing;    // local ranks that were started in addition, and load
-  std::set<int> waiting;    // local ranks that were started in addition, and wait for the others
-  std::set<int> dismissed;  // local ranks that were ended, since the others do not need them
-  int announced = 0;        // number of ranks that the ranks were told; 0: none
   // Several nodes whose ranks follow the job's membership (membership.h). It decides which ranks
   // run.
   struct Followed {
@@ -138,8 +134,9 @@ struct Decision {
   // kReplace, kGoOnWithout: the lost rank; kWait: a lost rank that is replaced at `until`, or -1;
   // kGrow: the place; kDismiss: the rank to end; kAbandon: the rank. By local number.
   int rank = -1;
-  int ranks = 0;        // kAnnounce: the number to tell
-  bool counts = false;  // kGrow: it counts as a replacement
+  int ranks = 0;                 // kAnnounce: the number to tell
+  std::set<int> newcomers = {};  // kAnnounce: ranks that wait to be added
+  bool counts = false;           // kGrow: it counts as a replacement
 };
 
 // What the launcher does about a hang now. kKill: the rank, which is then lost. kEnd: the job.
@@ -159,6 +156,9 @@ constexpr auto kFarewell = std::chrono::seconds(3);
 constexpr auto kKillLimit = std::chrono::seconds(10);
 
 Decision decide(const Situation& situation, const Policy& policy, Time now);
+
+// Local ranks that were started in place of lost ones and have not joined the others.
+std::set<int> replacements(const Situation& situation);
 
 // Local ranks whose replacements the others do not wait for: those beyond a group of `size` ranks,
 // and all of them if the group is whole without them. Call it when the group has just formed.

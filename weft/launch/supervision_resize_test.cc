@@ -14,21 +14,19 @@ TEST(Resize, GrowsToTheWantedNumberAndTellsTheRanksWhenTheNewOnesWait) {
   Policy policy;
   policy.max_ranks = 8;
   auto seen = situation({std::nullopt, std::nullopt});
-  seen.wanted = 3;
+  seen.job.wanted.ranks = 3;
   const auto grow = decide(seen, policy, kStart);
   EXPECT_EQ(grow.act, Act::kGrow);
   EXPECT_EQ(grow.rank, 2);
-  seen.ranks.emplace_back();
-  seen.growing = {2};
+  added(seen, 2);
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
-  seen.growing.clear();
-  seen.waiting = {2};
+  seen.newcomers[2] = RankPhase::kWaiting;
   const auto tell = decide(seen, policy, kStart);
   EXPECT_EQ(tell.act, Act::kAnnounce);
   EXPECT_EQ(tell.ranks, 3);
-  seen.announced = 3;
+  internal::commit(seen, tell);
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
-  seen.waiting.clear();  // it has joined
+  internal::join(seen, 2);
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
 }
 
@@ -36,10 +34,9 @@ TEST(Resize, TakesThePlaceOfARankThatLeavesOnceItHasEnded) {
   Policy policy;
   policy.max_ranks = 3;
   auto seen = situation({std::nullopt, std::nullopt, std::nullopt});
-  seen.wanted = 3;
-  seen.leaving = {2};
+  seen.job.wanted.ranks = 3;
+  seen.job.ranks.erase(2);  // it leaves
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
-  seen.leaving.clear();
   seen.ranks[2] = exited(0, seconds(1));
   seen.ranks[2]->left = true;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kGrow);
@@ -49,10 +46,10 @@ TEST(Resize, TakesThePlaceOfARankThatLeavesOnceItHasEnded) {
 TEST(Resize, EndsRanksThatHaveNotJoinedWhenTheOthersHaveFinished) {
   Policy policy;
   policy.max_ranks = 8;
-  auto seen = situation({exited(0, seconds(1)), std::nullopt, std::nullopt, std::nullopt});
-  seen.wanted = 4;
-  seen.growing = {3};
-  seen.waiting = {2};
+  auto seen = situation({exited(0, seconds(1)), std::nullopt});
+  seen.job.wanted.ranks = 4;
+  added(seen, 2, RankPhase::kWaiting);
+  added(seen, 3);
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
   seen.ranks[1] = exited(0, seconds(2));
   for (const int newcomer : {3, 2}) {
@@ -62,11 +59,10 @@ TEST(Resize, EndsRanksThatHaveNotJoinedWhenTheOthersHaveFinished) {
     seen.dismissed.insert(newcomer);
   }
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kWait);
-  seen.growing.clear();
-  seen.waiting.clear();
-  for (const std::size_t newcomer : {2U, 3U}) {
-    seen.ranks[newcomer] = killed(SIGKILL, seconds(3));
-    seen.ranks[newcomer]->done_without = true;
+  seen.newcomers.clear();
+  for (const int newcomer : {2, 3}) {
+    seen.ranks[static_cast<std::size_t>(newcomer)] = killed(SIGKILL, seconds(3));
+    done_without(seen, newcomer);
   }
   EXPECT_EQ(decide(seen, policy, kStart + seconds(3)).act, Act::kFinish);
   EXPECT_FALSE(first_failure(seen));
@@ -74,13 +70,13 @@ TEST(Resize, EndsRanksThatHaveNotJoinedWhenTheOthersHaveFinished) {
 
 TEST(Resize, EndsReplacementsThatHaveNotJoinedWhenTheOthersHaveFinished) {
   auto seen = situation({exited(0, seconds(1)), std::nullopt});
-  seen.joining = {1};
+  replaced(seen, 1);
   const auto end = decide(seen, Policy{}, kStart + seconds(1));
   EXPECT_EQ(end.act, Act::kDismiss);
   EXPECT_EQ(end.rank, 1);
   seen.dismissed = {1};
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(1)).act, Act::kWait);
-  seen.joining.clear();
+  seen.newcomers.clear();
   seen.ranks[1] = killed(SIGKILL, seconds(2));
   seen.ranks[1]->done_without = true;
   EXPECT_EQ(decide(seen, {.max_restarts = 1}, kStart + seconds(2)).act, Act::kFinish);
@@ -90,7 +86,7 @@ TEST(Resize, EndsReplacementsThatHaveNotJoinedWhenTheOthersHaveFinished) {
 TEST(Resize, EndsRanksOfANodeThatHaveNotJoinedWhenTheJobIsDone) {
   auto seen = situation({exited(0, seconds(1)), std::nullopt});
   seen.membership = Situation::Followed{};
-  seen.joining = {1};
+  replaced(seen, 1);
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(1)).act, Act::kWait);
   seen.membership->over = kStart + seconds(1);
   seen.membership->done = true;
@@ -105,15 +101,16 @@ TEST(Resize, ShrinksToTheWantedNumberAndUsesThePlacesAgain) {
   Policy policy;
   policy.max_ranks = 8;
   auto seen = situation({std::nullopt, std::nullopt, std::nullopt});
-  seen.wanted = 2;
+  seen.job.wanted.ranks = 2;
   const auto tell = decide(seen, policy, kStart);
   EXPECT_EQ(tell.act, Act::kAnnounce);
   EXPECT_EQ(tell.ranks, 2);
-  seen.announced = 2;
+  internal::commit(seen, tell);
+  seen.job.ranks.erase(1);  // it leaves
   seen.ranks[1] = exited(0, seconds(1));
   seen.ranks[1]->left = true;
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
-  seen.wanted = 3;
+  seen.job.wanted.ranks = 3;
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kGrow);
   EXPECT_EQ(decide(seen, policy, kStart).rank, 1);
 }
@@ -123,21 +120,19 @@ TEST(Resize, KeepsToMultiplesThatTheProgramCanUse) {
   policy.max_ranks = 8;
   policy.min_ranks = 2;
   auto seen = situation({std::nullopt, std::nullopt});
-  seen.usable.multiple = 2;
-  seen.wanted = 3;
+  seen.job.usable.multiple = 2;
+  seen.job.wanted.ranks = 3;
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait) << "a third rank would be of no use";
-  seen.wanted = 4;
+  seen.job.wanted.ranks = 4;
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kGrow);
-  seen.ranks.resize(4);
-  seen.waiting = {2};
-  seen.growing = {3};
+  added(seen, 2, RankPhase::kWaiting);
+  added(seen, 3);
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
-  seen.growing.clear();
-  seen.waiting = {2, 3};
+  seen.newcomers[3] = RankPhase::kWaiting;
   EXPECT_EQ(decide(seen, policy, kStart).ranks, 4);
   // Three of four are left: one of them will leave.
   seen = situation({std::nullopt, killed(SIGKILL, seconds(1)), std::nullopt, std::nullopt});
-  seen.usable.multiple = 2;
+  seen.job.usable.multiple = 2;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kGoOnWithout);
   policy.min_ranks = 3;
   EXPECT_NE(decide(seen, policy, kStart + seconds(1)).act, Act::kGoOnWithout);
@@ -149,13 +144,14 @@ TEST(Resize, KeepsToNumbersThatDivideTheMicroShards) {
   policy.max_ranks = 8;
   policy.min_ranks = 2;
   auto seen = situation({std::nullopt, std::nullopt, std::nullopt, std::nullopt});
-  seen.usable.shards = 4;
-  seen.wanted = 8;
+  seen.job.usable.shards = 4;
+  seen.job.wanted.ranks = 8;
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait) << "four are the most";
-  seen.wanted = 3;
+  seen.job.wanted.ranks = 3;
   EXPECT_EQ(decide(seen, policy, kStart).ranks, 2);
-  seen.ranks.resize(3);
-  seen.wanted = 4;
+  seen = situation({std::nullopt, std::nullopt, std::nullopt});
+  seen.job.usable.shards = 4;
+  seen.job.wanted.ranks = 4;
   seen.ranks[1] = killed(SIGKILL, seconds(1));
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kGoOnWithout);
 }
@@ -165,10 +161,10 @@ TEST(Resize, HasNoMoreReplicasThanABatchHasSamples) {
   policy.max_ranks = 8;
   policy.min_ranks = 2;
   auto seen = situation({std::nullopt, std::nullopt});
-  seen.usable.replicas = 2;
-  seen.wanted = 8;
+  seen.job.usable.replicas = 2;
+  seen.job.wanted.ranks = 8;
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
-  seen.usable.replicas = 3;
+  seen.job.usable.replicas = 3;
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kGrow);
 }
 
@@ -177,15 +173,15 @@ TEST(Resize, GrowsAgainAfterALossOnlyWhileReplacementsAreLeft) {
   policy.max_ranks = 8;
   policy.min_ranks = 1;
   auto seen = situation({std::nullopt, killed(SIGKILL, seconds(1))});
-  seen.ranks[1]->done_without = true;
-  seen.wanted = 2;
+  done_without(seen, 1);
+  seen.job.wanted.ranks = 2;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
   policy.max_replacements = 1;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kGrow);
   EXPECT_TRUE(decide(seen, policy, kStart + seconds(1)).counts);
-  seen.replacements = 1;
+  seen.job.replacements = 1;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
-  seen.requested = true;
+  seen.job.wanted.serial = 1;  // somebody asks for it
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kGrow);
   EXPECT_FALSE(decide(seen, policy, kStart + seconds(1)).counts);
 }

@@ -130,7 +130,7 @@ TEST(Decide, ReplacesALostRankUpToTheLimit) {
   const auto decision = decide(seen, policy, kStart + seconds(1));
   EXPECT_EQ(decision.act, Act::kReplace);
   EXPECT_EQ(decision.rank, 1);
-  seen.replacements = 2;
+  seen.job.replacements = 2;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
   EXPECT_EQ(decide(seen, policy, kStart + seconds(6)).act, Act::kTerminate);
 }
@@ -175,7 +175,7 @@ TEST(Decide, EndsWhenNoRankIsLeftThatHasTheState) {
   Policy policy;
   policy.max_replacements = 9;
   auto seen = situation({std::nullopt, killed(SIGKILL, seconds(2))});
-  seen.joining = {0};  // rank 0 was lost before, and its replacement waits for rank 1
+  replaced(seen, 0);  // rank 0 was lost before, and its replacement waits for rank 1
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kTerminate);
   seen.other_nodes = true;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kReplace);
@@ -186,7 +186,8 @@ TEST(Decide, RestoresAtOnceWhenTheLastRankWithTheStateIsLost) {
   Policy policy;
   policy.max_replacements = 9;
   auto seen = situation({std::nullopt, killed(SIGKILL, seconds(2)), std::nullopt});
-  seen.joining = {0, 2};
+  replaced(seen, 0);
+  replaced(seen, 2);
   seen.trained = true;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kRestore);
   // Also before the next attempt has begun to train.
@@ -206,11 +207,11 @@ TEST(Decide, StartsAllRanksAgainWhenOneIsLostBeforeAllHaveMet) {
   // Rank 0 has noticed it first; or rank 1 was replaced before another one began to meet.
   seen.ranks[0] = waited(Errc::kPeerLost, 1, seconds(1), {false, 201});
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kRestore);
-  auto replaced = situation({std::nullopt, std::nullopt, std::nullopt});
-  replaced.meeting = {2};
-  EXPECT_EQ(decide(replaced, policy, kStart + seconds(1)).act, Act::kWait);
-  replaced.joining = {1};
-  EXPECT_EQ(decide(replaced, policy, kStart + seconds(1)).act, Act::kRestore);
+  auto meets = situation({std::nullopt, std::nullopt, std::nullopt});
+  meets.meeting = {2};
+  EXPECT_EQ(decide(meets, policy, kStart + seconds(1)).act, Act::kWait);
+  replaced(meets, 1);
+  EXPECT_EQ(decide(meets, policy, kStart + seconds(1)).act, Act::kRestore);
   // Not without an end, not without replacements, and not once all have met.
   seen.restores = kMaxRestores;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
@@ -230,7 +231,7 @@ TEST(Decide, ReplacesTheOnlyRankOfANodeWhileOtherNodesRun) {
   const auto decision = decide(seen, policy, kStart + seconds(1));
   EXPECT_EQ(decision.act, Act::kReplace);
   EXPECT_EQ(decision.rank, 0);
-  seen.replacements = 1;
+  seen.job.replacements = 1;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kFinish);
   seen.ranks[0] = exited(0, seconds(1));
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kFinish);
@@ -240,9 +241,9 @@ TEST(Decide, EndsACrashLoopOfReplacements) {
   Policy policy;
   policy.max_replacements = 99;
   auto seen = situation({std::nullopt, exited(1, seconds(2))});
-  seen.never_joined = kMaxNeverJoined - 1;
+  seen.job.never_joined = kMaxNeverJoined - 1;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kReplace);
-  seen.never_joined = kMaxNeverJoined;
+  seen.job.never_joined = kMaxNeverJoined;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(9)).act, Act::kTerminate);
 }
 
@@ -253,7 +254,7 @@ TEST(Decide, GoesOnWithoutALostRankWhileEnoughAreLeft) {
   const auto decision = decide(seen, policy, kStart + seconds(1));
   EXPECT_EQ(decision.act, Act::kGoOnWithout);
   EXPECT_EQ(decision.rank, 1);
-  seen.ranks[1]->done_without = true;
+  done_without(seen, 1);
   EXPECT_EQ(decide(seen, policy, kStart + seconds(99)).act, Act::kWait);
   seen.ranks[0] = exited(0, seconds(100));
   seen.ranks[2] = exited(0, seconds(100));
@@ -261,6 +262,7 @@ TEST(Decide, GoesOnWithoutALostRankWhileEnoughAreLeft) {
   EXPECT_FALSE(first_failure(seen));
   // One more is too many.
   auto two = situation({std::nullopt, seen.ranks[1], killed(SIGKILL, seconds(5))});
+  done_without(two, 1);
   EXPECT_EQ(decide(two, policy, kStart + seconds(5)).act, Act::kWait);
   EXPECT_EQ(first_failure(two), 2);
 }
@@ -271,8 +273,8 @@ TEST(Decide, CountsARankThatLoadsInPlaceOfALostOneAsLeft) {
   policy.min_ranks = 2;
   policy.max_replacements = 1;
   auto seen = situation({std::nullopt, killed(SIGKILL, seconds(1)), std::nullopt});
-  seen.joining = {2};
-  seen.replacements = 1;
+  replaced(seen, 2);
+  seen.job.replacements = 1;
   const auto decision = decide(seen, policy, kStart + seconds(1));
   EXPECT_EQ(decision.act, Act::kGoOnWithout);
   EXPECT_EQ(decision.rank, 1);
@@ -285,7 +287,7 @@ TEST(Decide, WaitsLongerAfterEachReplacementThatNeverJoined) {
   policy.max_replacements = 99;
   auto seen = situation({std::nullopt, exited(1, seconds(10))});
   seen.last_end = kStart + seconds(10);
-  seen.never_joined = 2;
+  seen.job.never_joined = 2;
   const auto waits = decide(seen, policy, kStart + milliseconds(10'999));
   EXPECT_EQ(waits.act, Act::kWait);
   EXPECT_EQ(waits.until, kStart + seconds(11));
@@ -297,25 +299,25 @@ TEST(Decide, WaitsLongerAfterEachReplacementThatNeverJoined) {
 }
 
 TEST(NeedlessRanks, AreReplacementsThatTheGroupHasFormedWithout) {
-  auto seen = situation({std::nullopt, std::nullopt, std::nullopt, std::nullopt});
-  seen.joining = {1};
-  EXPECT_EQ(needless_ranks(seen, 4), (std::set<int>{})) << "it is one of the four";
-  EXPECT_EQ(needless_ranks(seen, 3), (std::set<int>{1}));
+  const auto with_replaced = [](const std::set<int>& lost) {
+    auto seen = situation({std::nullopt, std::nullopt, std::nullopt, std::nullopt});
+    for (const int local : lost) replaced(seen, local);
+    return seen;
+  };
+  EXPECT_EQ(needless_ranks(with_replaced({1}), 4), (std::set<int>{})) << "it is one of the four";
+  EXPECT_EQ(needless_ranks(with_replaced({1}), 3), (std::set<int>{1}));
   // One of the two is in the group, and will say so.
-  seen.joining = {1, 2};
-  EXPECT_EQ(needless_ranks(seen, 3), (std::set<int>{}));
-  seen.joining = {3};
-  EXPECT_EQ(needless_ranks(seen, 3), (std::set<int>{3}));
-  seen.joining = {1, 3};
-  EXPECT_EQ(needless_ranks(seen, 3), (std::set<int>{3}));
-  EXPECT_EQ(needless_ranks(seen, 2), (std::set<int>{1, 3}));
+  EXPECT_EQ(needless_ranks(with_replaced({1, 2}), 3), (std::set<int>{}));
+  EXPECT_EQ(needless_ranks(with_replaced({3}), 3), (std::set<int>{3}));
+  EXPECT_EQ(needless_ranks(with_replaced({1, 3}), 3), (std::set<int>{3}));
+  EXPECT_EQ(needless_ranks(with_replaced({1, 3}), 2), (std::set<int>{1, 3}));
 }
 
 TEST(Decide, DoesNotGrowWhenTheProgramEnds) {
   Policy policy;
   policy.max_ranks = 8;
   auto seen = situation({exited(0, seconds(1)), std::nullopt});
-  seen.wanted = 2;
+  seen.job.wanted.ranks = 2;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
 }
 
@@ -323,10 +325,10 @@ TEST(Decide, DoesNotResizeDuringARecoveryOrWithAFixedNumber) {
   Policy policy;
   policy.max_ranks = 8;
   auto seen = situation({std::nullopt, std::nullopt});
-  seen.wanted = 4;
-  seen.joining = {1};
+  seen.job.wanted.ranks = 4;
+  replaced(seen, 1);
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
-  seen.joining.clear();
+  internal::join(seen, 1);
   policy.max_ranks = 0;
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kWait);
 }
@@ -341,7 +343,7 @@ TEST(Decide, RestoresFromACheckpointWhenAllRanksWereLost) {
   seen.trained = false;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kFinish);
   seen.trained = true;
-  seen.replacements = 1;
+  seen.job.replacements = 1;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kFinish);
   for (const int code : {1, 2, 65}) {
     auto wrong = situation({exited(code, seconds(1)), exited(code, seconds(1))});
@@ -367,7 +369,7 @@ TEST(NextAttempt, CountsRestoresInARowWithoutProgress) {
   seen.step = 41;
   seen = next_attempt(seen, Act::kRestore);
   EXPECT_EQ(seen.restores, 1);
-  EXPECT_EQ(seen.replacements, kMaxRestores + 1);
+  EXPECT_EQ(seen.job.replacements, kMaxRestores + 1);
 }
 
 // The others can do without a replacement that is another program, if they may become fewer.

@@ -8,6 +8,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/text/words.h"
+#include "weft/launch/internal/one_node.h"
 #include "weft/launch/internal/supervisor.h"
 
 namespace weft::launch::internal {
@@ -24,23 +25,25 @@ std::optional<Errc> error_of(const RankEnd& end) {
 }  // namespace
 
 std::string Supervisor::count_of_replacements() const {
-  return launch::count_of_replacements(node_.situation.replacements, node_.policy.max_replacements);
+  return launch::count_of_replacements(node_.situation.job.replacements,
+                                       node_.policy.max_replacements);
 }
 
-void Supervisor::replace(int local) {
+void Supervisor::replace(const Decision& decision) {
+  const int local = decision.rank;
   const auto at = static_cast<std::size_t>(local);
   const std::string who = starter_.spares().has_ready() ? "a spare" : "a new process";
   node_.store->tell_coming(node_.job.rank(local));
   auto started = starter_.try_to_start(local);
   if (!started) return;
-  ++node_.situation.replacements;
+  commit(node_.situation, decision);
   note_lost(local, who + " replaces it" + count_of_replacements());
   node_.place(at, std::move(*started));
-  node_.situation.joining.insert(local);
 }
 
 // Starts an additional rank in a free place.
-void Supervisor::grow(int local, bool counts) {
+void Supervisor::grow(const Decision& decision) {
+  const int local = decision.rank;
   const auto at = static_cast<std::size_t>(local);
   const bool is_new = at == node_.ranks.size();
   if (is_new) set_places(node_.job, node_.options, local + 1);
@@ -51,32 +54,20 @@ void Supervisor::grow(int local, bool counts) {
     if (is_new) node_.positions.set_ranks(local);
     return;
   }
-  if (counts) ++node_.situation.replacements;
   node_.place(at, std::move(*started));
-  node_.situation.growing.insert(local);
-  node_.situation.announced = 0;
+  commit(node_.situation, decision);
   if (gone_.erase(local) > 0) node_.store->tell_back(node_.job.rank(local));
 }
 
-void Supervisor::announce(int ranks) {
-  node_.situation.announced = ranks;
-  std::set<int> newcomers;
-  for (const int local : node_.situation.waiting) newcomers.insert(node_.job.rank(local));
-  node_.announce(ranks, newcomers);
-}
-
-void Supervisor::go_on_without(int local) {
-  node_.situation.ranks[static_cast<std::size_t>(local)]->done_without = true;
-  note_lost(local, "the others go on without it");
+void Supervisor::go_on_without(int local, const std::string& consequence) {
+  commit(node_.situation, {.act = Act::kGoOnWithout, .rank = local});
+  note_lost(local, consequence);
 }
 
 // By SIGKILL: it waits for the others, and has nothing to lose.
 void Supervisor::dismiss(int local) {
-  hear(local);  // it may just have joined
-  const bool has_joined = !node_.situation.joining.contains(local) &&
-                          !node_.situation.growing.contains(local) &&
-                          !node_.situation.waiting.contains(local);
-  if (has_joined) return;
+  hear(local);                                             // it may just have joined
+  if (!node_.situation.newcomers.contains(local)) return;  // it has joined
   node_.situation.dismissed.insert(local);
   node_.note("rank " + std::to_string(node_.job.rank(local)) +
              " is ended: the others have ended before it had joined them");
@@ -113,7 +104,7 @@ void Supervisor::tell_gone() {
 // Ranks that were replaced after the others had gone on without them: they do not wait for the new
 // processes.
 void Supervisor::end_needless() {
-  for (const int local : std::set<int>(node_.situation.joining)) hear(local);  // may have joined
+  for (const int local : replacements(node_.situation)) hear(local);  // may just have joined
   for (const int local : needless_ranks(node_.situation, node_.size)) {
     if (!node_.situation.dismissed.insert(local).second) continue;
     node_.note("rank " + std::to_string(node_.job.rank(local)) +
@@ -124,24 +115,20 @@ void Supervisor::end_needless() {
 
 // The end of a rank that had not joined the others yet, or that leaves them.
 void Supervisor::note_end_of_newcomer(int local) {
-  RankEnd& end = *node_.situation.ranks[static_cast<std::size_t>(local)];
-  if (node_.situation.leaving.erase(local) > 0) end.left = true;
-  const bool added =
-      node_.situation.growing.erase(local) + node_.situation.waiting.erase(local) > 0;
-  if (!added && node_.situation.joining.erase(local) == 0) return;
-  if (node_.situation.dismissed.contains(local)) {
-    end.done_without = true;
-    return;
-  }
+  Situation& situation = node_.situation;
+  RankEnd& end = *situation.ranks[static_cast<std::size_t>(local)];
+  end.left = node_.ranks[static_cast<std::size_t>(local)].leaves;
+  const bool added = is_added(situation, local);
+  if (situation.newcomers.erase(local) == 0) return;
+  if (situation.dismissed.contains(local))
+    return commit(situation, {.act = Act::kGoOnWithout, .rank = local});
   const bool is_scarce = error_of(end) == Errc::kUnavailable;
-  ++(is_scarce ? node_.situation.failed_starts : node_.situation.never_joined);
+  ++(is_scarce ? situation.failed_starts : situation.job.never_joined);
   // A process that was killed once is no crash loop: the next one does not wait.
   const bool is_killed = end.status == ExitStatus{true, SIGKILL};
-  if (is_scarce || node_.situation.never_joined > 1 || !is_killed)
-    node_.situation.last_end = end.when;
-  if (!added || end.told) return;
-  end.done_without = true;
-  note_lost(local, "it had not joined the others, which go on without it");
+  if (is_scarce || situation.job.never_joined > 1 || !is_killed) situation.last_end = end.when;
+  if (added && !end.told)
+    go_on_without(local, "it had not joined the others, which go on without it");
 }
 
 }  // namespace weft::launch::internal

@@ -214,7 +214,7 @@ void Follower::take(NodeOrders orders) {
     node_.situation.servers_lost.reset();
   }
   node_.situation.membership->away = membership.leaving.contains(orders_.node);
-  node_.situation.replacements = membership.replacements;
+  node_.situation.job.replacements = membership.replacements;
   node_.job.node_rank = orders_.node;
   if (orders_.is_over()) take_end(membership);
   note_run(membership);
@@ -334,8 +334,8 @@ bool Follower::start_in(std::size_t slot, int rank, const Placement& place) {
   if (is_new) slots_.emplace_back();
   slots_[slot] = {.incarnation = place.incarnation};
   node_.place(slot, std::move(*started));
-  node_.situation.joining.erase(local);
-  if (!place.first) node_.situation.joining.insert(local);
+  node_.situation.newcomers.erase(local);
+  if (!place.first) node_.situation.newcomers[local] = RankPhase::kStarting;
   return true;
 }
 

@@ -30,8 +30,7 @@ void HangGuard::look() {
       views[i].pid = views[i].standing.thread = node_.ranks[i].process.pid();
     }
     // It may load its program and its data for long.
-    const bool loads = node_.situation.joining.contains(static_cast<int>(i)) ||
-                       node_.situation.growing.contains(static_cast<int>(i));
+    const bool loads = node_.situation.newcomers.contains(static_cast<int>(i));
     auto& activity = views[i].standing.activity;
     if (loads && activity == observe::Activity::kUnknown) activity = observe::Activity::kInit;
   }
@@ -55,11 +54,11 @@ void HangGuard::look() {
 
 // A rank that asks for it, because it is slow. One at a time: the others must have the state.
 void HangGuard::replace_slow_rank() {
-  if (!node_.situation.joining.empty()) return;
+  if (!node_.situation.newcomers.empty()) return;
   for (std::size_t i = 0; i < node_.ranks.size(); ++i) {
     auto& wish = node_.positions.record(static_cast<int>(i)).wants_replacement;
     if (node_.situation.ranks[i] || wish.exchange(0) == 0) continue;
-    const bool may = node_.situation.replacements < node_.policy.max_replacements;
+    const bool may = node_.situation.job.replacements < node_.policy.max_replacements;
     node_.note("rank " + std::to_string(node_.job.rank(static_cast<int>(i))) +
                " is slow and asks to be replaced: " +
                (may ? "killing it" : "no replacements are left (--max-replacements)"));

@@ -147,22 +147,23 @@ void MembershipUpdate::start_again(const std::vector<int>& lost) {
 }
 
 bool MembershipUpdate::may_start_again(const std::vector<int>& lost) const {
-  if (membership_.replacements >= policy_.max_replacements || membership_.attempt >= kMaxRestores)
-    return false;
-  const bool meets = is_meeting(), had_members = count(&Placement::member) > 0;
+  const bool had_members = count(&Placement::member) > 0;
   bool certain = false;
   for (const auto& [rank, place] : membership_.ranks) {
     if (had_members && !place.member) continue;
     certain = certain || node(place.node) != nullptr;
   }
-  // A program that fails by itself before it trains would fail again.
-  const bool would_fail_again = std::any_of(lost.begin(), lost.end(), [&](int rank) {
+  const bool fails_again = std::any_of(lost.begin(), lost.end(), [&](int rank) {
     const RankReport* const said = report(rank, membership_.ranks.at(rank));
     // A code from 128 on is a signal, which says nothing about the program.
-    return said != nullptr && said->phase >= RankPhase::kLost &&
-           (said->code < 128 || (membership_.run.empty() && !meets));
+    return said != nullptr && said->phase >= RankPhase::kLost && said->code < 128;
   });
-  return certain && !would_fail_again;
+  return certain && launch::may_start_again(
+                        {.starts = membership_.attempt,
+                         .may_replace = membership_.replacements < policy_.max_replacements,
+                         .meets = is_meeting(),
+                         .has_trained = !membership_.run.empty(),
+                         .fails_again = fails_again});
 }
 
 }  // namespace weft::launch::internal

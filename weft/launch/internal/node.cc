@@ -46,7 +46,7 @@ Node::Node(const LaunchOptions& options_)
   positions.header().launcher = ::getpid();
   situation.first_rank = job.rank(0);
   situation.other_nodes = job.nodes > 1;
-  if (policy.max_ranks > 0) situation.wanted = job.local_world;
+  if (policy.max_ranks > 0) situation.job.wanted.ranks = job.local_world;
 }
 
 void Node::note(const std::string& text) const { err->print("weft: " + text + "\n"); }
@@ -97,26 +97,26 @@ void Node::place(std::size_t at, RankProcess started) {
 }
 
 bool Node::is_calm() const {
-  const bool changes = !situation.joining.empty() || !situation.growing.empty() ||
-                       !situation.waiting.empty() || !situation.leaving.empty();
-  const bool all_run =
-      std::all_of(situation.ranks.begin(), situation.ranks.end(),
-                  [](const auto& end) { return !end || end->done_without || end->left; });
+  bool all_stay = true;
+  for (std::size_t i = 0; i < ranks.size(); ++i) {
+    const auto& end = situation.ranks[i];
+    all_stay = all_stay && (end ? end->done_without || end->left : !ranks[i].leaves);
+  }
   const bool begun =
       situation.trained || std::chrono::steady_clock::now() - attempt_began >= kStartUp;
-  return begun && !changes && all_run && !situation.store_lost;
+  return begun && situation.newcomers.empty() && all_stay && !situation.store_lost;
 }
 
-int Node::least_ranks() const { return std::max(1, situation.usable.least(policy.min_ranks)); }
+int Node::least_ranks() const { return std::max(1, situation.job.usable.least(policy.min_ranks)); }
 
 void Node::want_ranks(int number, const std::string& why) {
-  number = std::max(least_ranks(), situation.usable.most(number));
-  if (situation.wanted != number || !situation.requested) {
+  number = std::max(least_ranks(), situation.job.usable.most(number));
+  const SizeRequest request{1, number};
+  if (situation.job.wanted != request) {
     note("the job shall have " + counted(number, "rank") + why);
-    situation.never_joined = 0;
+    situation.job.never_joined = 0;
   }
-  situation.wanted = number;
-  situation.requested = true;
+  situation.job.wanted = request;
 }
 
 bool Node::was_out_of_memory() const { return out_of_memory_kills() > out_of_memory_before; }

@@ -25,7 +25,8 @@ struct RankProcess {
   Process process;
   rank_link::Link link;
   LineRelay out, err;
-  bool stops = false;  // it has said that it stops
+  bool stops = false;   // it has said that it stops
+  bool leaves = false;  // it has said that it leaves the others, since the job shrinks
 };
 
 struct Node {

@@ -1,7 +1,6 @@
 #include "weft/launch/internal/one_node.h"
 
 #include <algorithm>
-#include <utility>
 #include <vector>
 
 #include "weft/launch/membership.h"
@@ -9,132 +8,149 @@
 namespace weft::launch::internal {
 namespace {
 
-// What next_membership() reads.
-struct OneNode {
-  MembershipPolicy policy;
-  Membership membership;
-  std::vector<NodeReport> reports;  // the first one is of this node
-  std::vector<int> places;          // local rank of each rank of the membership on this node
-
-  Membership next() const { return next_membership(membership, reports, policy, true); }
-  void add_rank(NodeReport& node, int rank, RankPhase phase, bool replaces) {
-    const int incarnation = ++membership.incarnations;
-    membership.ranks[rank] = {.node = node.node,
-                              .incarnation = incarnation,
-                              .member = phase >= RankPhase::kMember,
-                              .replaces = replaces};
-    node.ranks[rank] = {incarnation, phase};
+// A rank that nobody can replace leaves the membership. decide() answers its end.
+RankPhase phase_now(int local, const Situation& situation) {
+  if (const auto& end = situation.ranks[static_cast<std::size_t>(local)]) {
+    const RankPhase phase = phase_of(*end);
+    const bool is_loss = phase == RankPhase::kLost || phase == RankPhase::kRefused;
+    return is_loss ? phase : RankPhase::kLeft;
   }
-};
-
-RankPhase phase_of_running(int local, const Situation& situation) {
-  if (situation.waiting.contains(local)) return RankPhase::kWaiting;
-  const bool loads = situation.growing.contains(local) || situation.joining.contains(local);
-  return loads ? RankPhase::kStarting : RankPhase::kMember;
-}
-
-// A rank that leaves has no number in the membership, so that no new one takes its place meanwhile.
-void add_ranks(const Situation& situation, OneNode& job) {
-  for (std::size_t i = 0; i < situation.ranks.size(); ++i) {
-    const int local = static_cast<int>(i), rank = static_cast<int>(job.places.size());
-    if (situation.leaving.contains(local)) continue;
-    job.places.push_back(local);
-    const auto& end = situation.ranks[i];
-    if (end && end->done_without) job.membership.gone.insert(rank);
-    if (situation.waiting.contains(local)) job.membership.announcement.newcomers.insert(rank);
-    const RankPhase phase = end ? phase_of(*end) : phase_of_running(local, situation);
-    if (phase <= RankPhase::kRefused)
-      job.add_rank(job.reports.front(), rank, phase, !end && situation.joining.contains(local));
-  }
-}
-
-// Their number and state are unknown. The job can go on with them.
-void add_other_nodes(OneNode& job) {
-  NodeReport others{.node = 1, .slots = std::max(1, job.policy.min_ranks)};
-  const int first = static_cast<int>(job.places.size());
-  for (int slot = 0; slot < others.slots; ++slot)
-    job.add_rank(others, first + slot, RankPhase::kMember, false);
-  job.reports.push_back(std::move(others));
-}
-
-OneNode one_node(const Situation& situation, const Policy& policy) {
-  const bool may_start = situation.failed_starts < kMaxFailedStarts;
-  OneNode job{
-      .policy = {.min_ranks = policy.min_ranks, .max_replacements = policy.max_replacements},
-      .membership = {.formed = true,
-                     .replacements = situation.replacements,
-                     .never_joined = may_start ? situation.never_joined : kMaxNeverJoined,
-                     .announcement = {.ranks = situation.announced}},
-      .reports = {{.node = 0}}};
-  add_ranks(situation, job);
-  if (situation.other_nodes) add_other_nodes(job);
-  if (!situation.other_nodes) job.membership.usable = situation.usable;
-  job.reports.front().slots = std::max(policy.max_ranks, static_cast<int>(situation.ranks.size()));
-  // Ranks that were added join before the number of ranks falls.
-  const bool grows = !situation.growing.empty() || !situation.waiting.empty();
-  const int least = grows ? static_cast<int>(job.membership.ranks.size()) : 0;
-  job.policy.max_ranks = std::max(std::min(situation.wanted, policy.max_ranks), least);
-  job.membership.wanted = {situation.requested ? 1 : 0, job.policy.max_ranks};
-  return job;
+  const auto newcomer = situation.newcomers.find(local);
+  return newcomer != situation.newcomers.end() ? newcomer->second : RankPhase::kMember;
 }
 
 // The earliest time of the next start.
 Time next_start(const Situation& situation) {
-  return situation.last_end + std::max(back_off(situation.never_joined),
+  return situation.last_end + std::max(back_off(situation.job.never_joined),
                                        back_off(situation.failed_starts, kMaxStartBackOff));
 }
 
-}  // namespace
+Membership next_of(const Situation& situation, const Policy& policy, Time now) {
+  Membership job = situation.job;
+  const int here = static_cast<int>(situation.ranks.size());
+  // A membership reads no clock. During the pause before the next start, the node has no free
+  // place. So a job that may shrink does not wait. It may add the rank later.
+  const bool may_start = now >= next_start(situation) && situation.failed_starts < kMaxFailedStarts;
+  std::vector<NodeReport> nodes = {
+      {.node = 0, .slots = may_start ? std::max(policy.max_ranks, here) : 0}};
+  for (auto& [local, place] : job.ranks) {
+    nodes.front().ranks[local] = {place.incarnation, phase_now(local, situation)};
+    // The launcher itself counts the newcomers that end before they join.
+    if (situation.ranks[static_cast<std::size_t>(local)]) place.member = true;
+  }
+  // Ranks that were added join before the number of ranks falls.
+  const int least = situation.newcomers.empty() ? 0 : static_cast<int>(job.ranks.size());
+  job.wanted.ranks = std::max(std::min(job.wanted.ranks, policy.max_ranks), least);
+  // Number and state of those ranks are unknown. The job can go on with them.
+  if (situation.other_nodes) {
+    nodes.push_back({.node = 1, .slots = 0});
+    job.usable = {};
+    for (int other = 0; other < std::max(1, policy.min_ranks); ++other)
+      job.ranks[here + other] = {.node = 1, .member = true};
+  }
+  return next_membership(job, nodes,
+                         {.min_ranks = policy.min_ranks,
+                          .max_ranks = job.wanted.ranks,
+                          .max_replacements = policy.max_replacements},
+                         true);
+}
 
-std::optional<Decision> act_on_loss(const Situation& situation, const Policy& policy, Time now) {
-  // decide() asks after each event. Most of them change nothing here.
-  const bool any_failed =
-      std::any_of(situation.ranks.begin(), situation.ranks.end(),
-                  [](const auto& end) { return end && !end->status.ok() && !end->done_without; });
-  if (!any_failed) return std::nullopt;
-  OneNode job = one_node(situation, policy);
-  Membership next = job.next();
-  for (const auto& [rank, said] : job.reports.front().ranks) {
-    if (said.phase < RankPhase::kLost) continue;
-    const int local = job.places[static_cast<std::size_t>(rank)];
-    const auto place = next.ranks.find(rank);
-    const bool is_replaced = place != next.ranks.end() && place->second.replaces;
-    const Time start = next_start(situation);
-    if (is_replaced && now >= start) return Decision{Act::kReplace, {}, {}, local};
-    // While a new process has to wait, a job that may shrink does not. It may add the rank later.
-    if (is_replaced) {
-      job.reports.front().slots = 0;
-      next = job.next();
-    }
+std::optional<Decision> answer_loss(const Situation& situation, const Policy& policy,
+                                    const Membership& next, Time now) {
+  for (const auto& [local, before] : situation.job.ranks) {
+    const RankPhase phase = phase_now(local, situation);
+    if (phase != RankPhase::kLost && phase != RankPhase::kRefused) continue;
+    const auto place = next.ranks.find(local);
+    if (place != next.ranks.end() && place->second.replaces)
+      return Decision{Act::kReplace, {}, {}, local};
     if (next.end.empty()) return Decision{Act::kGoOnWithout, {}, {}, local};
-    if (is_replaced) return Decision{Act::kWait, start, {}, local};
+    const Time start = next_start(situation);
+    if (now < start && phase == RankPhase::kLost && may_replace(situation, policy))
+      return Decision{Act::kWait, start, {}, local};
   }
   return std::nullopt;
 }
 
-Decision act_on_size(const Situation& situation, const Policy& policy, Time now) {
-  const OneNode job = one_node(situation, policy);
-  const Membership next = job.next();
+std::optional<Decision> resize(const Situation& situation, const Policy& policy,
+                               const Membership& next, Time now) {
+  const Membership& job = situation.job;
+  if (now < next_start(situation)) return Decision{Act::kWait, next_start(situation)};
+  const int here = static_cast<int>(situation.ranks.size());
   for (const auto& [rank, place] : next.ranks) {
-    if (job.membership.ranks.contains(rank)) continue;
-    const bool is_new = rank >= std::ssize(job.places);
-    // All places are taken as long as a rank that leaves still runs.
-    if (is_new && std::ssize(situation.ranks) >= policy.max_ranks) return {};
-    const Time start = next_start(situation);
-    if (now < start) return {Act::kWait, start};
-    const int local = is_new ? static_cast<int>(situation.ranks.size())
-                             : job.places[static_cast<std::size_t>(rank)];
-    const bool counts =
-        job.membership.gone.contains(rank) && next.replacements > job.membership.replacements;
-    return {.act = Act::kGrow, .rank = local, .counts = counts};
+    if (job.ranks.contains(rank)) continue;
+    // A rank that leaves has its place until it has ended.
+    const bool is_taken = rank < here && !situation.ranks[static_cast<std::size_t>(rank)];
+    const int local = is_taken ? here : rank;
+    if (local == here && here >= policy.max_ranks) return std::nullopt;
+    const bool counts = job.gone.contains(rank) && next.replacements > job.replacements;
+    return Decision{.act = Act::kGrow, .rank = local, .counts = counts};
   }
   // The ranks form their group again at each announcement. So it comes once, when all newcomers
   // have loaded. Ranks know how many they are.
   const Announcement& told = next.announcement;
-  const auto members = std::count_if(job.membership.ranks.begin(), job.membership.ranks.end(),
-                                     [](const auto& entry) { return entry.second.member; });
-  if (told.number == 0 || told.ranks == members || !situation.growing.empty()) return {};
-  return {Act::kAnnounce, {}, {}, -1, told.ranks};
+  int members = 0, loading = 0;
+  for (const auto& [local, place] : job.ranks) {
+    members += place.member;
+    loading += phase_now(local, situation) == RankPhase::kStarting;
+  }
+  const bool is_new = told.number != job.announcement.number && told.ranks != members;
+  if (!is_new || loading > 0) return std::nullopt;
+  return Decision{.act = Act::kAnnounce, .ranks = told.ranks, .newcomers = told.newcomers};
+}
+
+}  // namespace
+
+bool may_replace(const Situation& situation, const Policy& policy) {
+  return situation.job.replacements < policy.max_replacements &&
+         situation.job.never_joined < kMaxNeverJoined && situation.failed_starts < kMaxFailedStarts;
+}
+
+std::optional<Decision> next_change(const Situation& situation, const Policy& policy, Time now) {
+  const bool any_ended =
+      std::any_of(situation.ranks.begin(), situation.ranks.end(),
+                  [](const auto& end) { return end && !end->done_without && !end->left; });
+  const bool may_resize = policy.max_ranks > 0 && situation.job.wanted.ranks > 0 && !any_ended;
+  if (!any_ended && !may_resize) return std::nullopt;
+  const Membership next = next_of(situation, policy, now);
+  if (const auto answer = answer_loss(situation, policy, next, now)) return answer;
+  return may_resize ? resize(situation, policy, next, now) : std::nullopt;
+}
+
+void begin_attempt(Situation& situation, int ranks) {
+  situation.ranks.assign(static_cast<std::size_t>(ranks), std::nullopt);
+  situation.job.ranks.clear();
+  for (int local = 0; local < ranks; ++local) situation.job.ranks[local] = {.member = true};
+}
+
+void commit(Situation& situation, const Decision& decision) {
+  Membership& job = situation.job;
+  const int local = decision.rank;
+  if (decision.act == Act::kReplace || decision.act == Act::kGrow) {
+    const bool replaces = decision.act == Act::kReplace;
+    job.replacements += replaces || decision.counts ? 1 : 0;
+    job.ranks[local] = {.replaces = replaces};
+    job.gone.erase(local);
+    if (!replaces) job.announcement.ranks = 0;
+    situation.newcomers[local] = RankPhase::kStarting;
+  } else if (decision.act == Act::kGoOnWithout) {
+    job.ranks.erase(local);
+    job.gone.insert(local);
+    situation.ranks[static_cast<std::size_t>(local)]->done_without = true;
+  } else if (decision.act == Act::kAnnounce) {
+    job.announcement = {job.announcement.number + 1, decision.ranks, decision.newcomers};
+  }
+}
+
+void join(Situation& situation, int local) {
+  if (situation.newcomers.erase(local) == 0) return;
+  situation.job.never_joined = situation.failed_starts = 0;
+  const auto place = situation.job.ranks.find(local);
+  if (place != situation.job.ranks.end()) place->second = {.member = true};
+}
+
+bool is_added(const Situation& situation, int local) {
+  const auto place = situation.job.ranks.find(local);
+  return place != situation.job.ranks.end() && !place->second.replaces && !place->second.member;
 }
 
 }  // namespace weft::launch::internal

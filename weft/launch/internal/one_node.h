@@ -1,19 +1,21 @@
-// The ranks of one node as a job's membership with one node. So next_membership() (membership.h)
-// decides there, too, which lost ranks are replaced, and how the number of ranks changes. Pure
-// functions.
+// The job of one node as a membership with one node. So next_membership() (membership.h) decides
+// there, too, which lost ranks are replaced, and how the number of ranks changes. The launcher
+// keeps the membership (Situation::job) between decisions. Pure functions.
 //
-//   Situation ──> Membership, NodeReport ── next_membership() ──> Membership
-//                                                             ──> its first change as a Decision
+//   Situation::job, reports of its ranks ── next_membership() ──> first change, as a Decision
+//        ▲                                                               │
+//        └───────────── commit() ◄── the launcher executes it ───────────┘
 //
-//   a rank in the Situation             in the membership
-//   it runs                             a member
-//   joining                             a rank that replaces another one
-//   growing, waiting                    a rank that was added
-//   done_without                        gone
-//   leaving, or ended otherwise         no rank
-//   of other_nodes                      a member on a second node
+// The launcher takes over one change at a time, not the next membership as a whole: a process may
+// not start, which counts as no replacement, and while it has to wait, the job may go on without
+// it.
 //
-// A membership reads no clock. During the pause before the next start, the node has no free place.
+//   rank of this node, by local number        in the membership
+//   one of the first, or it has joined        a member
+//   started in place of a lost one            replaces; its phase is in Situation::newcomers
+//   added                                     neither of both; its phase is in newcomers
+//   the others went on without it             gone
+//   it leaves, or ended otherwise             no rank
 #pragma once
 
 #include <optional>
@@ -22,11 +24,20 @@
 
 namespace weft::launch::internal {
 
-// What becomes of a lost rank: kReplace, kGoOnWithout, or kWait until it is replaced. nullopt: no
-// rank is lost, or the job cannot go on without it.
-std::optional<Decision> act_on_loss(const Situation& situation, const Policy& policy, Time now);
+// False if no replacement is left, or if new processes end before they join, again and again.
+bool may_replace(const Situation& situation, const Policy& policy);
 
-// The next action on the way to the wanted number of ranks: kGrow, kAnnounce, or kWait.
-Decision act_on_size(const Situation& situation, const Policy& policy, Time now);
+// The next change of the ranks: kReplace, kGoOnWithout, kGrow, kAnnounce, or kWait until a rank can
+// be started. nullopt: there is none, or the job cannot go on.
+std::optional<Decision> next_change(const Situation& situation, const Policy& policy, Time now);
+
+// The first ranks of an attempt start.
+void begin_attempt(Situation& situation, int ranks);
+// The launcher has executed the decision.
+void commit(Situation& situation, const Decision& decision);
+// A newcomer has joined the others.
+void join(Situation& situation, int local);
+// True if the rank was added and has not joined: the others do not wait for it.
+bool is_added(const Situation& situation, int local);
 
 }  // namespace weft::launch::internal

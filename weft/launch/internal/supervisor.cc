@@ -31,6 +31,7 @@
 #include "weft/base/text/words.h"
 #include "weft/comm/init.h"
 #include "weft/launch/internal/node_reports.h"
+#include "weft/launch/internal/one_node.h"
 #include "weft/launch/internal/pipe.h"
 #include "weft/launch/internal/report.h"
 
@@ -235,10 +236,11 @@ void Supervisor::start_attempt() {
   keeping.folder = starter_.folder_to_remove();
   node_.store = std::make_unique<StoreProcess>(keeping);
   run_servers();
-  const int count = node_.situation.wanted > 0 ? node_.situation.wanted : node_.job.local_world;
+  const int wanted = node_.situation.job.wanted.ranks;
+  const int count = wanted > 0 ? wanted : node_.job.local_world;
   set_places(node_.job, node_.options, count);
   node_.positions.set_ranks(count);
-  node_.situation.ranks.assign(static_cast<std::size_t>(count), std::nullopt);
+  begin_attempt(node_.situation, count);
   for (int local = 0; local < count; ++local) node_.ranks.push_back(starter_.start_rank(local));
 }
 
@@ -252,10 +254,13 @@ Act Supervisor::watch() {
     if (!replaces) tell_gone();
     switch (decision.act) {
       case Act::kWait: wait_for_events(decision.until); break;
-      case Act::kReplace: replace(decision.rank); break;
-      case Act::kGoOnWithout: go_on_without(decision.rank); break;
-      case Act::kGrow: grow(decision.rank, decision.counts); break;
-      case Act::kAnnounce: announce(decision.ranks); break;
+      case Act::kReplace: replace(decision); break;
+      case Act::kGoOnWithout: go_on_without(decision.rank, "the others go on without it"); break;
+      case Act::kGrow: grow(decision); break;
+      case Act::kAnnounce:
+        commit(node_.situation, decision);
+        node_.announce(decision.ranks, decision.newcomers);
+        break;
       case Act::kDismiss: dismiss(decision.rank); break;
       case Act::kTerminate:
         node_.situation.stop_sent = now();
@@ -351,7 +356,8 @@ void Supervisor::collect_ends() {
 
 void Supervisor::collect_end(int local, const ExitStatus& status, Time seen) {
   Situation& situation = node_.situation;
-  const bool leaves = situation.leaving.contains(local);
+  RankProcess& ended = node_.ranks[static_cast<std::size_t>(local)];
+  const bool leaves = ended.leaves;
   const int rank = node_.job.rank(local);
   if (!status.ok() && leaves) {
     node_.note("rank " + std::to_string(rank) +
@@ -361,7 +367,6 @@ void Supervisor::collect_end(int local, const ExitStatus& status, Time seen) {
   }
   const bool unmet =
       situation.other_nodes && !node_.job.membership && situation.meeting.erase(local) > 0;
-  RankProcess& ended = node_.ranks[static_cast<std::size_t>(local)];
   ended.out.finish();
   ended.err.finish();
   situation.ranks[static_cast<std::size_t>(local)] =
@@ -369,7 +374,7 @@ void Supervisor::collect_end(int local, const ExitStatus& status, Time seen) {
               .when = seen,
               .cause = read_error_file(starter_.error_file_of(local)),
               .told = situation.stop_sent.has_value(),
-              .joining = situation.joining.contains(local),
+              .joining = situation.newcomers.contains(local),
               .unmet = unmet};
   note_end_of_newcomer(local);
   departures_.on_end_of(local);
@@ -389,13 +394,17 @@ void Supervisor::take(int local, const rank_link::RankMessage& message) {
   if (follower_) follower_->note_phase(local, message);
   std::visit(
       Cases{[&](const Joining&) {
-              if (situation.growing.erase(local) > 0) situation.waiting.insert(local);
+              if (situation.newcomers.contains(local))
+                situation.newcomers[local] = RankPhase::kWaiting;
             },
             [&](const Meeting&) { situation.meeting.insert(local); },
             [&](const Joined&) { note_joined(local); },
-            [&](const Refused&) { situation.joining.insert(local); },
-            [&](const Leaving&) { situation.leaving.insert(local); },
-            [&](const Usable& usable) { situation.usable = usable.ranks; },
+            [&](const Refused&) { situation.newcomers[local] = RankPhase::kStarting; },
+            [&](const Leaving&) {
+              node_.ranks[static_cast<std::size_t>(local)].leaves = true;
+              situation.job.ranks.erase(local);
+            },
+            [&](const Usable& usable) { situation.job.usable = usable.ranks; },
             [&](const GroupSize& size) {
               node_.size = size.value;
               if (!follower_) end_needless();
@@ -418,10 +427,9 @@ void Supervisor::take(int local, const rank_link::RankMessage& message) {
 void Supervisor::note_joined(int local) {
   Situation& situation = node_.situation;
   situation.meeting.erase(local);
-  if (situation.joining.contains(local)) node_.store->tell_joined(node_.job.rank(local));
-  const auto was_new = situation.joining.erase(local) + situation.growing.erase(local) +
-                       situation.waiting.erase(local);
-  if (was_new > 0) situation.never_joined = situation.failed_starts = 0;
+  if (situation.newcomers.contains(local) && !is_added(situation, local))
+    node_.store->tell_joined(node_.job.rank(local));
+  join(situation, local);
 }
 
 // True if the job trains, and no rank joins or ends.
@@ -482,18 +490,16 @@ std::optional<std::string> Supervisor::answer_scale(int ranks) {
   if (ranks < least || ranks > node_.policy.max_ranks)
     return counted(ranks, "rank") + ": this job may have " + std::to_string(least) + " to " +
            std::to_string(node_.policy.max_ranks);
-  if (!node_.situation.usable.has(ranks)) return not_usable(ranks, node_.situation.usable);
+  if (!node_.situation.job.usable.has(ranks)) return not_usable(ranks, node_.situation.job.usable);
   if (!node_.situation.trained || node_.situation.stop_sent)
     return "the job does not train yet, or it ends";
   if (node_.size == ranks) {
-    node_.situation.wanted = ranks;
-    node_.situation.requested = false;
+    node_.situation.job.wanted = {0, ranks};
     return "ok";
   }
   node_.want_ranks(ranks, "");
-  if (node_.situation.never_joined < kMaxNeverJoined) return std::nullopt;
-  node_.situation.wanted = node_.size;
-  node_.situation.requested = false;
+  if (node_.situation.job.never_joined < kMaxNeverJoined) return std::nullopt;
+  node_.situation.job.wanted = {0, node_.size};
   return "the job keeps " + std::to_string(node_.size) +
          " ranks: new ranks ended before they joined";
 }

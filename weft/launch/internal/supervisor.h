@@ -69,10 +69,9 @@ class Supervisor {
   Situation situation_of_job() const;  // of all nodes; see exchange_reports()
   std::string report(const Situation& whole) const;
   // Changes of the ranks of a running job (changing.cc).
-  void replace(int local);
-  void grow(int local, bool counts);
-  void announce(int ranks);
-  void go_on_without(int local);
+  void replace(const Decision& decision);
+  void grow(const Decision& decision);
+  void go_on_without(int local, const std::string& consequence);
   void dismiss(int local);
   void abandon(int local);
   void end_needless();

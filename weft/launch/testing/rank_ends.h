@@ -1,12 +1,14 @@
 // Test helpers: ends of ranks, and the situations of a launcher.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
 #include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "weft/launch/internal/one_node.h"
 #include "weft/launch/supervision.h"
 
 namespace weft::launch {
@@ -29,8 +31,24 @@ inline RankEnd told(RankEnd end) {
 
 inline Situation situation(std::vector<std::optional<RankEnd>> ranks) {
   Situation result;
+  internal::begin_attempt(result, static_cast<int>(ranks.size()));
   result.ranks = std::move(ranks);
   return result;
+}
+
+// A process was started in place of a lost rank, and has not joined the others.
+inline void replaced(Situation& seen, int local) {
+  internal::commit(seen, {.act = Act::kReplace, .rank = local});
+  --seen.job.replacements;
+}
+// The rank was started in addition.
+inline void added(Situation& seen, int local, RankPhase phase = RankPhase::kStarting) {
+  seen.ranks.resize(std::max(seen.ranks.size(), static_cast<std::size_t>(local) + 1));
+  internal::commit(seen, {.act = Act::kGrow, .rank = local});
+  seen.newcomers[local] = phase;
+}
+inline void done_without(Situation& seen, int local) {
+  internal::commit(seen, {.act = Act::kGoOnWithout, .rank = local});
 }
 
 }  // namespace weft::launch
