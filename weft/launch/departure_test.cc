@@ -8,6 +8,7 @@
 
 #include "weft/launch/internal/polled_command.h"
 #include "weft/launch/supervision.h"
+#include "weft/launch/testing/rank_ends.h"
 
 namespace weft::launch::internal {
 namespace {
@@ -109,9 +110,9 @@ TEST(Departure, IsNotAnsweredByARestart) {
 
 // A replacement that loads gets no signal: it joins the others first, and stops with them.
 TEST(Departure, EndsAReplacementThatHasNotJoinedOnceTheOthersHaveStopped) {
-  Situation seen = asked();
-  seen.ranks = {std::nullopt, std::nullopt};
-  seen.newcomers = {{1, RankPhase::kStarting}};
+  Situation seen = situation({std::nullopt, std::nullopt});
+  replaced(seen, 1);
+  seen.grace_end = kRequest + seconds(9);
   seen.stop_sent = kRequest;
   seen.stop_signals = 1;
   EXPECT_EQ(ranks_that_stop_later(seen), std::set{1});

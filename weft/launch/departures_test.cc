@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "weft/launch/internal/node.h"
+#include "weft/launch/internal/one_node.h"
 #include "weft/launch/launcher.h"
 #include "weft/launch/testing/rank_ends.h"
 
@@ -18,6 +19,7 @@ class DeparturesTest : public testing::Test {
  protected:
   DeparturesTest() {
     for (const std::size_t at : {0U, 1U}) node_.place(at, rank_that_waits());
+    begin_attempt(node_.situation, 2);
   }
   static RankProcess rank_that_waits() {
     ProcessOptions options;
@@ -56,7 +58,7 @@ TEST_F(DeparturesTest, EndTheLauncherAsRanksAfterCtrlC) {
 }
 
 TEST_F(DeparturesTest, SpareAReplacementThatHasNotJoinedTheOthers) {
-  node_.situation.newcomers = {{1, RankPhase::kStarting}};
+  replaced(node_.situation, 1);
   departures_.on_signal(SIGTERM, false);
   EXPECT_TRUE(gets(SIGTERM, 0));
   EXPECT_TRUE(has_got_none(1));
