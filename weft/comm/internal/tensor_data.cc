@@ -18,6 +18,7 @@
 #include <cmath>
 #include <functional>
 
+#include "weft/base/error.h"
 #include "weft/comm/internal/staging.h"
 #include "weft/kernels/reduce.h"
 
