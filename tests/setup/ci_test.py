@@ -59,7 +59,8 @@ class Ci(unittest.TestCase):
         newest = re.search(r"^weft_torch_versions=\((\S+)", text, re.MULTILINE)[1]
         for has_torch, option in ((True, f" --torch {newest}"), (False, "")):
             calls = list(self.calls(has_torch))
-            self.assertEqual(calls[-2], f"build --preset ci{option}")
+            self.assertEqual(calls[-3], f"build --preset ci{option}")
+            self.assertTrue(calls[-2].startswith(f"test --preset core{option} -L "), calls[-2])
             self.assertEqual(calls[-1], f"test{option} --python")
 
 

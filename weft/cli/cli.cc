@@ -74,8 +74,7 @@ void add_run(CLI::App& app, launch::LaunchOptions& options, const std::vector<st
   sub->callback([&options, &beyond, &result, sub] {
     options.program = sub->remaining();
     if (!options.program.empty() && options.program[0].rfind('-', 0) == 0) {
-      throw Error(Errc::kInvalidArgument, "unknown option \"" + options.program[0] + "\"" +
-                                              hint_for(*sub, options.program[0]));
+      throw unknown(*sub, options.program[0]);
     }
     // A "--" before the program marks its start; a later "--" is an argument of the program.
     options.program.insert(options.program.end(),
@@ -246,10 +245,6 @@ void add_help(CLI::App& app, std::string& shell) {
 
 // Replaces this process with another program of the same folder.
 int run_program(std::string_view program, char** argv) {
-  if (program == "weft-linear" && is_off("WEFT_LINEAR"))
-    return fail(absent("weft linear", "the linear models", "WEFT_LINEAR"));
-  if (program == "weft-plan-validate" && is_off("WEFT_PLAN"))
-    return fail(absent("weft plan validate", "the planner", "WEFT_PLAN"));
   const std::string path =
       std::filesystem::read_symlink("/proc/self/exe").parent_path() / std::string(program);
   ::execv(path.c_str(), arguments_for(program, argv));
@@ -264,6 +259,8 @@ int weft_main(int argc, char** argv, const OwnFunctions& own) {
   ignore_file_size_signal();
   forget_unusable_threads();
   const std::string_view verb = argc > 1 ? argv[1] : "", word = argc > 2 ? argv[2] : "";
+  for (const std::string& words : {std::string(verb), std::string(verb) + " " + std::string(word)})
+    if (const auto error = absent(words)) return fail(*error);
   const std::string_view program = own_program(verb, word);
   if (!program.empty() && program != own.program) return run_program(program, argv);
   CLI::App app("Distributed deep learning for C++.", "weft");
@@ -288,7 +285,7 @@ int weft_main(int argc, char** argv, const OwnFunctions& own) {
   GenerateCommand generating;
   ExportCommand exporting;
   TokenizerCommand tokenizing;
-  LinearCommand linear;
+  [[maybe_unused]] LinearCommand linear;
   CheckpointCommand checkpointing;
   DoctorCommand doctoring;
   add_train(app, training, result);
@@ -312,7 +309,7 @@ int weft_main(int argc, char** argv, const OwnFunctions& own) {
   add_generate(app, generating, result);
   add_export(app, exporting, result);
   add_tokenizer(app, tokenizing, result);
-  add_linear(app, linear, own, result);
+  if constexpr (has(kLinearModels)) add_linear(app, linear, own, result);
   add_checkpoint(app, checkpointing, result);
   add(app, kBench)->formatter(std::make_shared<HelpFormatter>("BENCH [OPTIONS]"));
   add_doctor(app, doctoring, result);

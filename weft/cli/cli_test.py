@@ -34,6 +34,19 @@ TINY = [
     "none",
 ]
 
+# What the components that a build can leave out add to the command line, by CMake option.
+COMPONENTS = {
+    "WEFT_PLAN": ["plan auto", "plan profile", "plan predict", "plan validate"],
+    "WEFT_PS": [
+        "run --servers",
+        "run --server-backup",
+        "run --no-server-backup",
+        "run --server-memory",
+        "train --servers",
+    ],
+    "WEFT_LINEAR": ["linear"],
+}
+
 
 def weft(*arguments, cwd=ROOT, env=None, input=""):
     return subprocess.run(
@@ -173,6 +186,30 @@ class Words(unittest.TestCase):
         page = weft("man").stdout
         for text in (".TH WEFT 1", ".SS weft train", ".SS weft schedule show", "\\-\\-resume"):
             self.assertIn(text, page)
+
+    def test_the_help_names_what_the_build_has_and_no_command_that_it_refuses(self):
+        page = weft("man").stdout.replace("\\-", "-")
+        commands = re.findall(r"^\.SS weft (.+)$", page, re.MULTILINE)
+        script, fish = (weft("completion", shell).stdout for shell in ("bash", "fish"))
+        texts = [page, script, fish, weft("--help").stdout, weft("plan", "--help").stdout]
+        for words in re.findall(r"^  weft ([a-z]+(?: [a-z]+)?)", "\n".join(texts), re.MULTILINE):
+            self.assertIn(words if words in commands else words.split()[0], commands)
+        for option, added in COMPONENTS.items():
+            for words in added:
+                *verb, last = words.split()
+                if last.startswith("-"):
+                    call, name, shown = [*verb, last, "x", "none"], last, last + r"\b"
+                else:
+                    call, name, shown = [*verb, last, "--help"], words, rf"\bweft {words}\b"
+                refused = f"weft {words} needs" in weft(*call).stderr
+                if "WEFT_ABSENT" in os.environ:
+                    self.assertEqual(refused, option in os.environ["WEFT_ABSENT"], words)
+                if refused:
+                    self.fails([f"-D{option}=ON"], *call)
+                self.assertEqual(bool(re.search(shown, page)), not refused, words)
+                self.assertEqual(f" {name}" in script, not refused, words)
+                for text in texts if refused else []:
+                    self.assertNotRegex(text, rf"{shown}|(?m:^  {last}\b)")
 
     def test_help_of_a_bench_shows_the_options_of_that_bench(self):
         training, collectives = (

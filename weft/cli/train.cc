@@ -14,7 +14,6 @@
 #include "weft/base/text/words.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/cli/commands.h"
-#include "weft/cli/internal/components.h"
 #include "weft/cli/internal/ranks.h"
 #include "weft/cli/internal/start_ranks.h"
 #include "weft/comm/init.h"
@@ -324,7 +323,6 @@ int train(const TrainCommand& command) {
   observe::check_run_name(config.get_string("run.name"));
   observe::parse_progress_mode(command.progress);
   if (!command.trace.empty()) train::check_trace(command.trace);
-  check_servers(command.launching.servers.count);
   const double least =
       command.check ? least_accuracy(file) : 0;  // checked before the training starts
   if (command.dry_run) {

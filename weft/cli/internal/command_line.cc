@@ -8,20 +8,44 @@
 
 #include "weft/base/config.h"
 #include "weft/base/json/error_file.h"
+#include "weft/cli/internal/components.h"
 #include "weft/cli/internal/help.h"
 
 namespace weft::cli {
 
-std::string hint_for(const CLI::App& app, const std::string& word) {
+namespace {
+
+// The subcommand that was parsed last.
+const CLI::App& innermost(const CLI::App& app) {
   const CLI::App* at = &app;
   while (!at->get_subcommands().empty()) at = at->get_subcommands().front();
+  return *at;
+}
+
+// The words of the command line that lead to the subcommand, each with a space behind it.
+std::string words_to(const CLI::App& app) {
+  const CLI::App* above = app.get_parent();
+  return above == nullptr ? "" : words_to(*above) + app.get_name() + " ";
+}
+
+// "; did you mean …?" with the nearest subcommand or option.
+std::string hint_for(const CLI::App& app, const std::string& word) {
   std::vector<std::string> known;
-  for (const auto* sub : at->get_subcommands({})) known.push_back(sub->get_name());
-  for (const auto* option : at->get_options()) {
+  for (const auto* sub : app.get_subcommands({})) known.push_back(sub->get_name());
+  for (const auto* option : app.get_options()) {
     for (const auto& name : option->get_lnames()) known.push_back("--" + name);
   }
   const auto near = nearest(word, known);
   return near ? "; did you mean \"" + *near + "\"?" : "; see weft --help";
+}
+
+}  // namespace
+
+Error unknown(const CLI::App& app, const std::string& word) {
+  const CLI::App& at = innermost(app);
+  if (auto error = absent(words_to(at) + word.substr(0, word.find('=')))) return *error;
+  const std::string kind = word.starts_with('-') ? "unknown option" : "unknown command";
+  return Error(Errc::kInvalidArgument, kind + " \"" + word + "\"" + hint_for(at, word));
 }
 
 namespace {
@@ -33,9 +57,7 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
       dynamic_cast<const CLI::RequiredError*>(&error) != nullptr) {
     const auto rest = app.remaining(true);
     const std::string word = !rest.empty() ? rest.front() : "";
-    if (!word.empty())
-      text = (word[0] == '-' ? "unknown option \"" : "unknown command \"") + word + "\"" +
-             hint_for(app, word);
+    if (!word.empty()) text = unknown(app, word).message();
   }
   std::cerr << "weft: " << text.substr(0, text.find('\n')) << '\n';
   return exit_code(Errc::kInvalidArgument);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <CLI/CLI.hpp>
+#include <string>
 
 #include "weft/base/error.h"
 
@@ -13,9 +14,9 @@ namespace weft::cli {
 // exception. Help and version return 0.
 int parse_and_run(CLI::App& app, int argc, char** argv, const int& result);
 
-// For an unknown word: "; did you mean …?" with the nearest subcommand or option. If none is near,
-// a pointer to the help.
-std::string hint_for(const CLI::App& app, const std::string& word);
+// The error of an unknown word: the component that it needs, if this weft was built without it;
+// else the nearest subcommand or option; if none is near, a pointer to the help.
+Error unknown(const CLI::App& app, const std::string& word);
 
 // Prints the error as one line on stderr, writes torchelastic's error file if requested, and
 // returns the exit code.

@@ -1,6 +1,9 @@
-// Components that this weft was built without (docs/install.md).
+// What the components that a build can leave out (docs/install.md) add to the command line. The
+// commands and options of an absent one are not added, so the parser, the help, the manual page and
+// the completion scripts do not know them. Only the error of such a word does.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 
@@ -8,13 +11,18 @@
 
 namespace weft::cli {
 
-// True if this CMake option, such as WEFT_PS, was off when this weft was built.
-bool is_off(std::string_view option);
-// The error of a command or an option, `what`, whose component is absent. `component`: its name in
-// the message, such as "the planner".
-Error absent(const std::string& what, const std::string& component, std::string_view option);
+// The CMake options of the components.
+inline constexpr std::string_view kLinearModels = "WEFT_LINEAR";
+inline constexpr std::string_view kParameterServer = "WEFT_PS";
+inline constexpr std::string_view kPlanner = "WEFT_PLAN";
 
-// Throws it if --servers is given, and this weft has no parameter server.
-void check_servers(int servers);
+// True if this weft was built with the component.
+constexpr bool has(std::string_view component) {
+  return std::string_view(WEFT_OFF).find(component) == std::string_view::npos;
+}
+
+// The error of a command, such as "plan auto", or of an option, such as "run --servers", that an
+// absent component would add. It names the component and its CMake option. Empty for other words.
+std::optional<Error> absent(const std::string& words);
 
 }  // namespace weft::cli

@@ -29,8 +29,8 @@ CLI::Option* add_http(CLI::App& sub, std::string& address);
 // Options that `weft schedule show` and `weft plan simulate` share.
 void add_choice(CLI::App& sub, ScheduleChoice& choice);
 
-// Add `weft chaos`, `weft schedule`, `weft plan`, `weft tokenizer` and `weft linear`. `beyond`: the
-// words from "--" on, which the parser does not see.
+// Add `weft chaos`, `weft schedule`, `weft plan`, `weft tokenizer` and `weft linear`, which is of a
+// component (components.h). `beyond`: the words from "--" on, which the parser does not see.
 void add_chaos(CLI::App& app, ChaosCommand& command, const std::vector<std::string>& beyond,
                int (*run)(const ChaosCommand&), int& result);
 void add_schedule(CLI::App& app, ScheduleCommand& command, int& result);
@@ -43,6 +43,8 @@ struct PlanCommands {
   ValidateCommand validate;
 };
 void add_plan(CLI::App& app, PlanCommands& commands, const OwnFunctions& own, int& result);
+// Adds the commands of the planner, a component, to `weft plan`, and their examples.
+void add_planner(CLI::App& plan, PlanCommands& commands, const OwnFunctions& own, int& result);
 void add_tokenizer(CLI::App& app, TokenizerCommand& command, int& result);
 void add_linear(CLI::App& app, LinearCommand& command, const OwnFunctions& own, int& result);
 

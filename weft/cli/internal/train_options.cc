@@ -2,6 +2,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "weft/cli/internal/components.h"
 #include "weft/cli/internal/subcommand.h"
 
 namespace weft::cli {
@@ -124,7 +125,7 @@ CLI::Option* add_http(CLI::App& sub, std::string& address) {
 void add_launching(CLI::App& sub, launch::LaunchOptions& options) {
   add_nodes(sub, options);
   add_recovery(sub, options);
-  add_servers(sub, options.servers);
+  if constexpr (has(kParameterServer)) add_servers(sub, options.servers);
   add_on_hang(sub, options.on_hang);
   add_going(sub, options.going);
   add_scaling(sub, options.scaling);

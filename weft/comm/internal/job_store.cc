@@ -2,6 +2,8 @@
 
 #include <c10/util/Exception.h>
 
+#include "weft/base/error.h"
+
 namespace weft::comm::internal {
 namespace {
 

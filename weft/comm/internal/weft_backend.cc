@@ -24,6 +24,7 @@
 
 #include "weft/base/log.h"
 #include "weft/comm/backend.h"
+#include "weft/comm/internal/meeting.h"
 #include "weft/comm/internal/tensor_data.h"
 
 namespace weft::comm::internal {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "weft/base/error.h"
+#include "weft/parallel/experts/dispatch.h"
 #include "weft/parallel/experts/internal/initial.h"
 #include "weft/parallel/tensor/collectives.h"
 

@@ -4,6 +4,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>  // an Edge is complete only with it
 
 #include <functional>
 #include <vector>
