@@ -9,7 +9,8 @@
 # TEST_DEPS are modules that only the tests and benches link.
 #
 # TORCH links libtorch and selects the headers to precompile: "tensor" (ATen and c10d) or "nn" (the
-# parts of libtorch's C++ API that most files use; <torch/torch.h> would double their cost).
+# parts of libtorch's C++ API that most files use; <torch/torch.h> would double their cost). Without
+# it, these are headers of the standard library.
 # TEST_TORCH: the same for the tests and benches, if they need more than the library.
 # COLD: compile with less optimization, because the speed of the folder does not matter. TORCH nn
 # always does this.
@@ -69,6 +70,8 @@ function(weft_module name)
     if(NOT arg_INTERNAL)
       set_property(GLOBAL APPEND PROPERTY WEFT_TORCH_MODULES ${name})
     endif()
+  else()
+    weft_precompiled(weft_${name} std)
   endif()
   if(NOT arg_INTERNAL)
     set_property(GLOBAL APPEND PROPERTY WEFT_MODULES weft_${name})
@@ -85,8 +88,10 @@ function(weft_module name)
     weft_compile_together(weft_${name}_test 0)
     if(arg_BUSY_TESTS)
       weft_compile_sooner(weft_${name}_test)
-    else()
+    elseif(arg_TEST_TORCH)
       weft_test_program(weft_${name}_test ${arg_TEST_TORCH})
+    else()
+      weft_test_program(weft_${name}_test std)
     endif()
     weft_discover_tests(weft_${name}_test ${arg_ALONE})
   endif()
@@ -129,9 +134,10 @@ function(weft_compile_sooner target)
   endif()
 endfunction()
 
-# weft_test_program(TARGET [tensor|nn|torch]): compiles a test program without optimization, but not
-# the libraries in it. This saves a third of its compile time. The definitions of GoogleTest are set
-# for each of them: g++ uses a precompiled header only with the definitions that it was made with.
+# weft_test_program(TARGET [std|tensor|nn|torch]): compiles a test program without optimization, but
+# not the libraries in it. This saves a third of its compile time. The definitions of GoogleTest are
+# set for each of them: g++ uses a precompiled header only with the definitions that it was made
+# with.
 function(weft_test_program target)
   if(CMAKE_BUILD_TYPE STREQUAL "Release")
     target_compile_options(${target} PRIVATE -O0)
@@ -147,17 +153,21 @@ function(weft_test_program target)
   endif()
 endfunction()
 
-# weft_precompiled(TARGET tensor|nn|torch [TEST]): sets the precompiled header of weft_module's
-# TORCH, and the job pool. The first target of a kind makes the header; the others reuse it. The
-# header of "tensor" is made at -O2 and may be used at -O1, too. The other way round, g++ 12
-# crashes: so all targets of "nn" have -O1. TEST: the headers of test programs, made at -O0, which
-# g++ does not mix with other levels. "torch", all of libtorch's C++ API, is for test programs as
-# users write them.
+# weft_precompiled(TARGET std|tensor|nn|torch [TEST]): sets the precompiled header of weft_module's
+# TORCH ("std": without TORCH), and the job pool. The first target of a kind makes the header; the
+# others reuse it. The headers of "std" and "tensor" are made at -O2 and may be used at -O1, too. The
+# other way round, g++ 12 crashes: so all targets of "nn" have -O1. TEST: the headers of test
+# programs, with those of GoogleTest, made at -O0, which g++ does not mix with other levels. "torch",
+# all of libtorch's C++ API, is for test programs as users write them.
 function(weft_precompiled target kind)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "INTERFACE_LIBRARY")
     return()
   endif()
+  set(headers_std <algorithm> <array> <atomic> <charconv> <chrono> <cmath> <condition_variable>
+    <cstdint> <cstring> <exception> <filesystem> <fstream> <functional> <limits> <map> <memory>
+    <mutex> <numeric> <optional> <set> <span> <sstream> <string> <string_view> <thread> <tuple>
+    <unordered_map> <utility> <variant> <vector>)
   set(headers_tensor <ATen/ATen.h> <torch/csrc/distributed/c10d/Backend.hpp>)
   set(headers_nn <torch/utils.h> <torch/nn/cloneable.h> <torch/nn/modules/linear.h>
     <torch/nn/modules/container/sequential.h> <torch/nn/pimpl.h> <torch/optim/adamw.h>
@@ -166,12 +176,18 @@ function(weft_precompiled target kind)
   if(NOT headers_${kind})
     message(FATAL_ERROR "${target}: TORCH is tensor, nn or torch, not ${kind}")
   endif()
+  if(kind STREQUAL "std" AND NOT WEFT_UNITY)
+    return()  # so that a missing include is an error
+  endif()
   if(type STREQUAL "EXECUTABLE")
     target_compile_options(${target} PRIVATE -fPIC)
     set_target_properties(${target} PROPERTIES POSITION_INDEPENDENT_CODE OFF)
   endif()
   if("TEST" IN_LIST ARGN)
     set(use ${kind}_test)
+    if(NOT kind STREQUAL "torch")
+      list(APPEND headers_${kind} <gtest/gtest.h> <gmock/gmock.h>)
+    endif()
   else()
     set(use ${kind})
     if(kind STREQUAL "nn")
@@ -185,7 +201,9 @@ function(weft_precompiled target kind)
     target_precompile_headers(${target} PRIVATE ${headers_${kind}})
     set_property(GLOBAL PROPERTY WEFT_PRECOMPILED_${use} ${target})
   endif()
-  set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_pool)
+  if(NOT kind STREQUAL "std")
+    set_target_properties(${target} PROPERTIES JOB_POOL_COMPILE torch_pool)
+  endif()
 endfunction()
 
 # Of all tests. Threads of OpenMP wait for each other at the end of each loop. On a busy machine

@@ -18,6 +18,7 @@ namespace weft::observe {
 namespace {
 
 constexpr const char* kName = "weft-ranks";
+constexpr const char* kLink = "/memfd:weft-ranks";  // in /proc/PID/fd
 // "weftpag" and the version of the layout.
 constexpr std::uint64_t kMagic = 0x7765667470616702;
 constexpr int kMaxRanks = 4096;
@@ -121,7 +122,7 @@ std::optional<RankPage> RankPage::of_process(pid_t pid) {
        at.increment(failed)) {
     std::error_code ignored;
     const std::string target = std::filesystem::read_symlink(at->path(), ignored).string();
-    if (target.rfind(std::string("/memfd:") + kName, 0) != 0) continue;
+    if (!target.starts_with(kLink)) continue;
     auto page = map(UniqueFd(::open(at->path().c_str(), O_RDONLY | O_CLOEXEC)), false);
     if (page) return page;
   }
