@@ -1,6 +1,6 @@
 # weft_module(NAME [DEPS modules…] [TEST_DEPS modules…] [TORCH tensor|nn] [TEST_TORCH nn] [COLD]
-#             [INTERNAL] [BUSY_TESTS] [BATCH n] [LINK libraries…] [PUBLIC_LINK libraries…]
-#             [EXCEPT files…] [ONLY files…] [ALONE suites…])
+#             [INTERNAL] [BUSY_TESTS] [BATCH n] [IN module] [LINK libraries…]
+#             [PUBLIC_LINK libraries…] [EXCEPT files…] [ONLY files…] [ALONE suites…])
 #
 # Makes the library weft_NAME (alias weft::NAME) from the *.cc files of the calling folder and of
 # its internal/, the test binary weft_NAME_test from *_test.cc and weft_NAME_bench from *_bench.cc
@@ -17,9 +17,11 @@
 # BUSY_TESTS: the tests, without TORCH, compute for long: they are compiled with optimization.
 # INTERNAL: part of the commands only. Not in weft::weft, and not installed.
 # ALONE: test suites that run in a process of their own.
+# IN: adds the sources to the library of that module, which compiles them together with its own and
+# has their DEPS. So libtorch's headers are paid for once.
 # BATCH: number of files that are compiled together (WEFT_UNITY). Default: all of the folder.
 function(weft_module name)
-  cmake_parse_arguments(arg "COLD;INTERNAL;BUSY_TESTS" "TORCH;TEST_TORCH;BATCH"
+  cmake_parse_arguments(arg "COLD;INTERNAL;BUSY_TESTS" "TORCH;TEST_TORCH;BATCH;IN"
     "DEPS;TEST_DEPS;LINK;PUBLIC_LINK;EXCEPT;ONLY;ALONE" ${ARGN})
   if(NOT arg_BATCH)
     set(arg_BATCH 0)
@@ -41,6 +43,11 @@ function(weft_module name)
   list(FILTER tests INCLUDE REGEX "_test\\.cc$")
   list(FILTER benches INCLUDE REGEX "_bench\\.cc$")
   list(FILTER sources EXCLUDE REGEX "_(test|bench|main)\\.cc$")
+  if(arg_IN)
+    target_sources(weft_${arg_IN} PRIVATE ${sources})
+    set(sources)
+    list(APPEND arg_DEPS ${arg_IN})
+  endif()
   list(TRANSFORM arg_DEPS PREPEND weft_)
   list(TRANSFORM arg_TEST_DEPS PREPEND weft_)
 
@@ -155,10 +162,10 @@ endfunction()
 
 # weft_precompiled(TARGET std|tensor|nn|torch [TEST]): sets the precompiled header of weft_module's
 # TORCH ("std": without TORCH), and the job pool. The first target of a kind makes the header; the
-# others reuse it. The headers of "std" and "tensor" are made at -O2 and may be used at -O1, too. The
-# other way round, g++ 12 crashes: so all targets of "nn" have -O1. TEST: the headers of test
-# programs, with those of GoogleTest, made at -O0, which g++ does not mix with other levels. "torch",
-# all of libtorch's C++ API, is for test programs as users write them.
+# others reuse it. The headers of "std" and "tensor" are made at -O2 and may be used at -O1, too.
+# The other way round, g++ 12 crashes: so all targets of "nn" have -O1. TEST: the headers of test
+# programs, with those of GoogleTest, made at -O0, which g++ does not mix with other levels.
+# "torch", all of libtorch's C++ API, is for test programs as users write them.
 function(weft_precompiled target kind)
   get_target_property(type ${target} TYPE)
   if(type STREQUAL "INTERFACE_LIBRARY")

@@ -1,8 +1,7 @@
+#include <ATen/ATen.h>
 #include <ATen/Parallel.h>
+#include <c10/core/GradMode.h>
 #include <dlfcn.h>
-#include <torch/nn/modules/linear.h>
-#include <torch/optim/sgd.h>
-#include <torch/types.h>
 #include <torch/version.h>
 
 #include "weft/base/log.h"
@@ -50,7 +49,8 @@ Finding foreign(const char* what, const char* symbol) {
           "do not link or preload that library into a process with libtorch"};
 }
 
-// Runs a few steps of a small model, so that the heap holds tensors to report on.
+// Runs a few steps of a small model, so that the heap holds tensors to report on. It uses no
+// torch::nn, whose headers would cost more than all of the folder.
 Finding heap() {
   if (!comm::install_allocator()) {
     const char* reason = net::process_heap_error();
@@ -59,12 +59,13 @@ Finding heap() {
                 (reason != nullptr ? reason : "WEFT_HEAP_MB=0"),
             "gradients are copied instead, which costs some speed"};
   }
-  torch::nn::Linear layer(256, 256);
-  torch::optim::SGD optimizer(layer->parameters(), torch::optim::SGDOptions(0.1));
+  at::Tensor weight = at::rand({256, 256}).requires_grad_(),
+             bias = at::rand({256}).requires_grad_();
   for (int i = 0; i < 3; ++i) {
-    optimizer.zero_grad();
-    layer(torch::ones({32, 256})).square().mean().backward();
-    optimizer.step();
+    for (at::Tensor* parameter : {&weight, &bias}) parameter->mutable_grad().reset();
+    at::linear(at::ones({32, 256}), weight, bias).square().mean().backward();
+    const c10::NoGradGuard update;
+    for (at::Tensor* parameter : {&weight, &bias}) parameter->sub_(parameter->grad(), 0.1);
   }
   const auto stats = net::process_heap()->stats();
   const std::string found =

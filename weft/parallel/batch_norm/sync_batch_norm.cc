@@ -70,8 +70,8 @@ Moments joint_moments(const at::Tensor& x, const Group& group) {
 }
 
 // Values that backward needs besides tensors.
-struct Terms final : torch::CustomClassHolder {
-  Terms(Group group_, double count_, double weight_, double eps_)
+struct NormTerms final : torch::CustomClassHolder {
+  NormTerms(Group group_, double count_, double weight_, double eps_)
       : group(std::move(group_)), count(count_), weight(weight_), eps(eps_) {}
   Group group;
   double count;   // values per channel over all ranks
@@ -83,7 +83,7 @@ struct Normalize final : torch::autograd::Function<Normalize> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
                             const std::optional<at::Tensor>& weight,
                             const std::optional<at::Tensor>& bias, const Moments& moments,
-                            const c10::intrusive_ptr<Terms>& terms) {
+                            const c10::intrusive_ptr<NormTerms>& terms) {
     context->save_for_backward({x, weight.value_or(at::Tensor()), moments.mean, moments.var});
     context->saved_data["terms"] = c10::IValue::make_capsule(terms);
     // Uses the evaluation kernel, with the statistics of all batches as running statistics.
@@ -99,7 +99,7 @@ struct Normalize final : torch::autograd::Function<Normalize> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &var = saved[3];
     const auto terms =
-        c10::static_intrusive_pointer_cast<Terms>(context->saved_data["terms"].toCapsule());
+        c10::static_intrusive_pointer_cast<NormTerms>(context->saved_data["terms"].toCapsule());
     const int64_t channels = x.size(1);
     const at::Tensor dy = gradients[0].contiguous(x.suggest_memory_format());
     const at::Tensor invstd = (var.to(at::kDouble) + terms->eps).rsqrt();
@@ -267,7 +267,8 @@ at::Tensor SyncBatchNormImpl::forward(const at::Tensor& input) {
     }
   }
   const double loss_weight = average_ == Average::kBySamples ? static_cast<double>(x.size(0)) : 1.0;
-  const auto terms = c10::make_intrusive<Terms>(*group_, moments.count, loss_weight, options.eps());
+  const auto terms =
+      c10::make_intrusive<NormTerms>(*group_, moments.count, loss_weight, options.eps());
   const at::Tensor y = Normalize::apply(x, in_type(weight), in_type(bias), moments, terms);
   return narrow ? y.to(input.scalar_type()) : y;
 }

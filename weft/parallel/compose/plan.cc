@@ -151,7 +151,7 @@ std::optional<Sizes> least_far(const Question& question, const Sizes& wanted, in
   return best;
 }
 
-std::string describe(const Sizes& sizes, const Sizes& wanted) {
+std::string describe_sizes(const Sizes& sizes, const Sizes& wanted) {
   std::string text;
   const auto add = [&](const char* name, int size, bool shown) {
     if (shown) text += (text.empty() ? "" : ",") + named(name, size);
@@ -317,7 +317,7 @@ void check_plan(const Plan& plan, const ModelShape& model, const plan::MeshLayou
   const auto best = least_far(question, wanted, mesh.world());
   throw Error(Errc::kBadConfig,
               "plan: " + trouble +
-                  (best ? "; nearest that works: " + describe(*best, wanted)
+                  (best ? "; nearest that works: " + describe_sizes(*best, wanted)
                         : "; no plan of " + counted(mesh.world(), "rank") + " works; use fewer"));
 }
 

@@ -41,8 +41,8 @@ at::Tensor exchange(const at::Tensor& x, const Counts& send, const Counts& recei
 }
 
 // Values that backward needs.
-struct Terms final : torch::CustomClassHolder {
-  Terms(ExpertParallel ep_, Counts send_, Counts receive_)
+struct DispatchTerms final : torch::CustomClassHolder {
+  DispatchTerms(ExpertParallel ep_, Counts send_, Counts receive_)
       : ep(std::move(ep_)), send(std::move(send_)), receive(std::move(receive_)) {}
   ExpertParallel ep;
   Counts send, receive;
@@ -50,13 +50,13 @@ struct Terms final : torch::CustomClassHolder {
 
 struct Exchange final : torch::autograd::Function<Exchange> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
-                            const c10::intrusive_ptr<Terms>& terms) {
+                            const c10::intrusive_ptr<DispatchTerms>& terms) {
     context->saved_data["terms"] = c10::IValue::make_capsule(terms);
     return exchange(x, terms->send, terms->receive, terms->ep.group());
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto terms =
-        c10::static_intrusive_pointer_cast<Terms>(context->saved_data["terms"].toCapsule());
+        c10::static_intrusive_pointer_cast<DispatchTerms>(context->saved_data["terms"].toCapsule());
     return {exchange_rows(gradients[0], terms->receive, terms->send, terms->ep), {}};
   }
 };
@@ -75,7 +75,7 @@ at::Tensor exchange_rows(const at::Tensor& x, const Counts& send, const Counts& 
       "exchange_rows: send and receive need one count for each of the " + std::to_string(ranks) +
           " ranks, and send must sum to the " + std::to_string(x.dim() >= 1 ? x.size(0) : 0) +
           " rows");
-  return ranks == 1 ? x : Exchange::apply(x, c10::make_intrusive<Terms>(ep, send, receive));
+  return ranks == 1 ? x : Exchange::apply(x, c10::make_intrusive<DispatchTerms>(ep, send, receive));
 }
 
 void ExpertLoad::add(const ExpertLoad& more) {

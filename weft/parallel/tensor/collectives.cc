@@ -43,8 +43,8 @@ at::Tensor sum_slice(const at::Tensor& x, std::int64_t dim, const TensorParallel
 }
 
 // Values that backward needs.
-struct Terms final : torch::CustomClassHolder {
-  Terms(TensorParallel tp_, std::int64_t dim_) : tp(std::move(tp_)), dim(dim_) {}
+struct SplitTerms final : torch::CustomClassHolder {
+  SplitTerms(TensorParallel tp_, std::int64_t dim_) : tp(std::move(tp_)), dim(dim_) {}
   TensorParallel tp;
   std::int64_t dim;
 };
@@ -56,12 +56,13 @@ template <Map kForward, Map kBackward>
 struct Collective final : torch::autograd::Function<Collective<kForward, kBackward>> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, std::int64_t dim,
                             const TensorParallel& tp) {
-    context->saved_data["terms"] = c10::IValue::make_capsule(c10::make_intrusive<Terms>(tp, dim));
+    context->saved_data["terms"] =
+        c10::IValue::make_capsule(c10::make_intrusive<SplitTerms>(tp, dim));
     return kForward(x, dim, tp);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
     const auto terms =
-        c10::static_intrusive_pointer_cast<Terms>(context->saved_data["terms"].toCapsule());
+        c10::static_intrusive_pointer_cast<SplitTerms>(context->saved_data["terms"].toCapsule());
     return {kBackward(gradients[0], terms->dim, terms->tp), {}, {}};
   }
 };

@@ -113,7 +113,7 @@ void Composition::wait_for_weights() {
 namespace {
 
 // "Float[16, 2], Long[16]".
-std::string shapes_of(const Tensors& tensors) {
+std::string described(const Tensors& tensors) {
   std::vector<std::string> texts;
   for (const at::Tensor& tensor : tensors)
     texts.push_back(std::string(c10::toString(tensor.scalar_type())) + "[" +
@@ -124,7 +124,7 @@ std::string shapes_of(const Tensors& tensors) {
 }  // namespace
 
 Error in_plain_words(const std::string& what, const Tensors& inputs, const c10::Error& error) {
-  const std::string where = what + " of " + shapes_of(inputs) + ": ";
+  const std::string where = what + " of " + described(inputs) + ": ";
   if (code_of(error) == Errc::kUnavailable) return {Errc::kUnavailable, where + describe(error)};
   const std::string text = error.what_without_backtrace(),
                     cause = engine::cause_in_batch_norm(

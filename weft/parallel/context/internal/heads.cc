@@ -15,15 +15,15 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Terms final : torch::CustomClassHolder {
-  Terms(const SequenceLayout& layout_, const ContextParallel& cp_) : layout(layout_), cp(cp_) {}
+struct HeadTerms final : torch::CustomClassHolder {
+  HeadTerms(const SequenceLayout& layout_, const ContextParallel& cp_) : layout(layout_), cp(cp_) {}
   SequenceLayout layout;
   ContextParallel cp;
 };
 
 // [batch, ranks · n, length(rank), width], heads ordered by receiving rank -> [batch, n, whole,
 // width].
-at::Tensor to_heads(const at::Tensor& x, const Terms& terms) {
+at::Tensor to_heads(const at::Tensor& x, const HeadTerms& terms) {
   const SequenceLayout& lay = terms.layout;
   const std::int64_t batch = x.size(0), n = x.size(1) / lay.ranks, here = x.size(2),
                      width = x.size(3);
@@ -41,7 +41,7 @@ at::Tensor to_heads(const at::Tensor& x, const Terms& terms) {
 }
 
 // The reverse.
-at::Tensor to_positions(const at::Tensor& whole, const Terms& terms) {
+at::Tensor to_positions(const at::Tensor& whole, const HeadTerms& terms) {
   const SequenceLayout& lay = terms.layout;
   const std::int64_t batch = whole.size(0), n = whole.size(1), here = lay.length(terms.cp.rank()),
                      width = whole.size(3);
@@ -56,18 +56,18 @@ at::Tensor to_positions(const at::Tensor& whole, const Terms& terms) {
   return got.narrow(3, 0, here).movedim(0, 1).reshape({batch, lay.ranks * n, here, width});
 }
 
-using Map = at::Tensor (*)(const at::Tensor&, const Terms&);
+using Map = at::Tensor (*)(const at::Tensor&, const HeadTerms&);
 
 // Each is the gradient of the other.
 template <Map kForward, Map kBackward>
 struct Exchange final : torch::autograd::Function<Exchange<kForward, kBackward>> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x,
-                            const c10::intrusive_ptr<Terms>& terms) {
+                            const c10::intrusive_ptr<HeadTerms>& terms) {
     context->saved_data["terms"] = c10::IValue::make_capsule(terms);
     return kForward(x, *terms);
   }
   static variable_list backward(AutogradContext* context, const variable_list& gradients) {
-    return {kBackward(gradients[0], *c10::static_intrusive_pointer_cast<Terms>(
+    return {kBackward(gradients[0], *c10::static_intrusive_pointer_cast<HeadTerms>(
                                         context->saved_data["terms"].toCapsule())),
             {}};
   }
@@ -108,7 +108,7 @@ at::Tensor heads_attention(const at::Tensor& q, const at::Tensor& k, const at::T
                            const ContextParallel& cp) {
   const std::int64_t heads = q.size(1), kv_heads = k.size(1);
   require_heads(heads, kv_heads, cp.size());
-  const auto terms = c10::make_intrusive<Terms>(layout, cp);
+  const auto terms = c10::make_intrusive<HeadTerms>(layout, cp);
   const at::Tensor given = at::cat({q, k, v}, 1).index_select(1, order(heads, kv_heads, cp.size()));
   const at::Tensor mine = Exchange<to_heads, to_positions>::apply(given, terms);
   const std::int64_t n = heads / cp.size(), kv = (mine.size(1) - n) / 2;

@@ -15,8 +15,8 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-struct Terms final : torch::CustomClassHolder {
-  Terms(Overlap how_, TensorParallel tp_) : how(how_), tp(std::move(tp_)) {}
+struct OverlapTerms final : torch::CustomClassHolder {
+  OverlapTerms(Overlap how_, TensorParallel tp_) : how(how_), tp(std::move(tp_)) {}
   Overlap how;
   TensorParallel tp;
 };
@@ -44,7 +44,7 @@ std::vector<std::int64_t> with_last(at::IntArrayRef sizes, std::int64_t last) {
   return changed;
 }
 
-at::Tensor forward_whole(const at::Tensor& x, const at::Tensor& weight, const Terms& terms) {
+at::Tensor forward_whole(const at::Tensor& x, const at::Tensor& weight, const OverlapTerms& terms) {
   const at::Tensor rows = x.reshape({-1, x.size(-1)});
   at::Tensor y = at::empty({rows.size(0), weight.size(0)}, x.options());
   std::vector<Piece> pieces;
@@ -63,7 +63,7 @@ at::Tensor by_rank(const at::Tensor& x, int ranks) {
   return x.reshape({-1, ranks, x.size(-2) / ranks, x.size(-1)}).movedim(1, 0);
 }
 
-at::Tensor forward_split(const at::Tensor& x, const at::Tensor& weight, const Terms& terms) {
+at::Tensor forward_split(const at::Tensor& x, const at::Tensor& weight, const OverlapTerms& terms) {
   const at::Tensor parts = by_rank(x, terms.tp.size());
   at::Tensor y = at::empty({parts.size(1), parts.size(2), weight.size(0)}, x.options());
   std::vector<Piece> pieces;
@@ -84,7 +84,7 @@ at::Tensor forward_split(const at::Tensor& x, const at::Tensor& weight, const Te
 }
 
 variable_list backward_split(const at::Tensor& x, const at::Tensor& weight, const at::Tensor& dy,
-                             const Terms& terms) {
+                             const OverlapTerms& terms) {
   const int ranks = terms.tp.size();
   const at::Tensor parts = by_rank(x, ranks), mine = dy.reshape({-1, dy.size(-2), dy.size(-1)});
   std::vector<Piece> pieces;
@@ -108,7 +108,7 @@ variable_list backward_split(const at::Tensor& x, const at::Tensor& weight, cons
 
 struct MultiplyAndLeave final : torch::autograd::Function<MultiplyAndLeave> {
   static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& weight,
-                            const c10::intrusive_ptr<Terms>& terms) {
+                            const c10::intrusive_ptr<OverlapTerms>& terms) {
     context->save_for_backward({x, weight});
     context->saved_data["terms"] = c10::IValue::make_capsule(terms);
     return terms->how.sequence == Sequence::kWhole ? forward_whole(x, weight, *terms)
@@ -120,7 +120,7 @@ struct MultiplyAndLeave final : torch::autograd::Function<MultiplyAndLeave> {
     const auto saved = context->get_saved_variables();
     const at::Tensor &x = saved[0], &weight = saved[1], &dy = gradients[0];
     const auto terms =
-        c10::static_intrusive_pointer_cast<Terms>(context->saved_data["terms"].toCapsule());
+        c10::static_intrusive_pointer_cast<OverlapTerms>(context->saved_data["terms"].toCapsule());
     if (terms->how.sequence == Sequence::kSplit) return backward_split(x, weight, dy, *terms);
     const at::Tensor rows = x.reshape({-1, x.size(-1)}), d = dy.reshape({-1, dy.size(-1)});
     return {at::matmul(dy, weight), at::mm(d.t(), rows), {}};
@@ -136,7 +136,7 @@ at::Tensor multiply_and_leave(const at::Tensor& x, const at::Tensor& weight, con
   if (how.sequence == Sequence::kSplit) even_part("Linear: sequence", x.size(-2), tp.size());
   // Products into given memory are not cast by autocast, nor are those of backward.
   return MultiplyAndLeave::apply(in_product_type(x), in_product_type(weight),
-                                 c10::make_intrusive<Terms>(how, tp));
+                                 c10::make_intrusive<OverlapTerms>(how, tp));
 }
 
 }  // namespace weft::parallel::internal
