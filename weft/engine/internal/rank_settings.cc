@@ -8,6 +8,7 @@
 
 #include "weft/base/error.h"
 #include "weft/comm/texts.h"
+#include "weft/engine/internal/registered_params.h"
 #include "weft/optim/learning_rate.h"
 
 namespace weft::engine::internal {
@@ -22,10 +23,6 @@ class Hash {
   std::uint64_t value_ = 14695981039346656037U;
 };
 
-std::string joined(const std::string& block, const std::string& name) {
-  return block + (block.empty() || name.empty() ? "" : ".") + name;
-}
-
 std::string number(double value) {
   std::ostringstream text;
   text.precision(10);
@@ -38,12 +35,12 @@ std::string number(double value) {
 RankSettings::RankSettings(const std::vector<Block>& blocks) {
   for (const Block& block : blocks) {
     for (const auto& item : block.module->named_modules()) {
-      const std::string name = joined(block.name, item.key());
+      const std::string name = full_name(block.name, item.key());
       modules_.emplace_back(name.empty() ? "the model" : name, item.value());
     }
     for (const auto& item : block.module->named_buffers()) {
       if (item.value().defined())
-        buffers_.emplace_back(joined(block.name, item.key()), item.value());
+        buffers_.emplace_back(full_name(block.name, item.key()), item.value());
     }
   }
 }

@@ -28,11 +28,11 @@ void each_buffer(const torch::nn::Module& module, const Visit& visit) {
   for (const auto& child : module.children()) each_buffer(*child, visit);
 }
 
-std::string joined(const std::string& block, const std::string& name) {
-  return (block.empty() ? "" : block + ".") + name;
-}
-
 }  // namespace
+
+std::string full_name(const std::string& block, const std::string& name) {
+  return block + (block.empty() || name.empty() ? "" : ".") + name;
+}
 
 RegisteredParams::RegisteredParams(const std::vector<Block>& blocks,
                                    const std::vector<Param>& params, bool buffers)
@@ -43,7 +43,7 @@ RegisteredParams::RegisteredParams(const std::vector<Block>& blocks,
     if (!with_buffers_) continue;
     each_buffer(*block.module, [&](const at::Tensor& buffer) { buffers_.push_back(buffer); });
     for (const auto& item : block.module->named_buffers())
-      buffer_names_.push_back(joined(block.name, item.key()));
+      buffer_names_.push_back(full_name(block.name, item.key()));
   }
 }
 
@@ -81,7 +81,7 @@ void RegisteredParams::look_for_params() const {
       found.insert(item.value().unsafeGetTensorImpl());
       if (!known.contains(item.value().unsafeGetTensorImpl()))
         throw Error(Errc::kInvalidArgument,
-                    "'" + joined(block, item.key()) +
+                    "'" + full_name(block, item.key()) +
                         "' became a parameter of the module after the module was made parallel, "
                         "so its gradient is not combined over the ranks; " +
                         kMakeAgain);
@@ -103,7 +103,7 @@ void RegisteredParams::look_for_buffers() const {
       found.insert(item.value().unsafeGetTensorImpl());
       if (!known.contains(item.value().unsafeGetTensorImpl()))
         throw Error(Errc::kInvalidArgument,
-                    "'" + joined(block, item.key()) +
+                    "'" + full_name(block, item.key()) +
                         "' became a buffer of the module after the module was made parallel, so "
                         "rank 0's values are not copied to all ranks; " +
                         kMakeAgain);

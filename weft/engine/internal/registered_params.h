@@ -13,6 +13,9 @@
 
 namespace weft::engine::internal {
 
+// The name in the model of a parameter, buffer or module of a block.
+std::string full_name(const std::string& block, const std::string& name);
+
 class RegisteredParams {
  public:
   // `params` of the blocks; outlives it. `buffers`: looks at buffers too.
