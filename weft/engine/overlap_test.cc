@@ -194,9 +194,9 @@ int write_weights_after_step(const Group& group) {
   const auto is_kept = [](const Written& written) {
     return written.error.empty() && written.weight.eq(2).all().item<bool>();
   };
-  check(is_kept(write_after_step(group, false, by_operation)), "an operation came too early");
-  check(is_kept(write_after_step(group, true, by_data)), "data() after wait_for_weights()");
-  check(is_kept(write_after_step(group, true, by_view)), "a view after wait_for_weights()");
+  require(is_kept(write_after_step(group, false, by_operation)), "an operation came too early");
+  require(is_kept(write_after_step(group, true, by_data)), "data() after wait_for_weights()");
+  require(is_kept(write_after_step(group, true, by_view)), "a view after wait_for_weights()");
   // The first rank that notices it ends the waits of the other.
   const auto is_refused = [](const Written& written) {
     return written.error.find("'layer3.weight' was changed between step() and its update") !=
@@ -204,8 +204,8 @@ int write_weights_after_step(const Group& group) {
            written.error.find("call wait_for_weights() before") != std::string::npos;
   };
   const Group other = group.duplicate("by_view");
-  check(is_refused(write_after_step(group, false, by_data)), "data() was not noticed");
-  check(is_refused(write_after_step(other, false, by_view)), "a view was not noticed");
+  require(is_refused(write_after_step(group, false, by_data)), "data() was not noticed");
+  require(is_refused(write_after_step(other, false, by_view)), "a view was not noticed");
   return 0;
 }
 
