@@ -142,7 +142,7 @@ TEST(Calls, OfTensorsWhoseStorageIsTooShortAreRefused) {
     };
     const int peer = 1 - group.rank();
     for (at::Tensor tensor :
-         {shrunk(at::ones({8})), shrunk(at::ones({4, 4}).t()), shrunk(at::ones({8})).slice(0, 4),
+         {shrunk(at::ones({8})), shrunk(at::ones({4, 4}).t()), shrunk(at::ones({8}).slice(0, 4)),
           shrunk(at::ones({8}, at::kComplexFloat))}) {
       at::Tensor two = at::ones({2 * tensor.numel()}, tensor.options());
       check([&] { group.all_reduce(tensor); });

@@ -115,6 +115,15 @@ void break_backward(Sharded& model, std::size_t blocks, const at::Tensor& x, boo
   loss_of(h[0]).backward();
 }
 
+std::string error_of_call(const std::function<void()>& call) {
+  try {
+    call();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
 TEST(UnseenChanges, ABackwardThatThrowsAfterGradientsHaveLeftIsAnError) {
   for (const int stage : {2, 3}) {
     for (const Weights weights : {Weights::kPrivate, Weights::kShared}) {
@@ -126,10 +135,12 @@ TEST(UnseenChanges, ABackwardThatThrowsAfterGradientsHaveLeftIsAnError) {
                           options_of(stage, weights));
             const at::Tensor x = batch_of(0, at::kDouble);
             EXPECT_THROW(break_backward(model, parts.size(), x, true), std::exception);
+            group.barrier();  // the first call ends what the other rank waits for
             for (const auto& call : std::vector<std::function<void()>>{
                      [&] { model.zero_grad(); }, [&] { model.step(); }, [&] { model.forward(x); }})
-              expect_refused(call, Errc::kInvalidArgument,
-                             "a backward() of this model ended by an exception");
+              EXPECT_THAT(error_of_call(call),
+                          HasSubstr("a backward() of this model ended by an exception"))
+                  << "stage " << stage << (weights == Weights::kShared ? ", shared" : "");
           },
           20s);
     }

@@ -196,7 +196,7 @@ TEST(Loop, CallsItsLastStateUnsavedAfterAnErrorOfTheDiskAndNotAfterALoss) {
   write_file_atomic(folder / "file", "in the way");
   EXPECT_TRUE(says_unsaved(folder / "file", /*is_loss=*/false, [](const Group&) {}));
   EXPECT_FALSE(says_unsaved(folder / "ckpt", /*is_loss=*/true, [](const Group& group) {
-    group.abort(Error(Errc::kPeerLost, "rank 1 is lost"));
+    if (group.rank() == 1) ::_exit(0);
   }));
 }
 

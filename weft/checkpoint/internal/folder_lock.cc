@@ -25,12 +25,13 @@ bool has_name(int fd, const std::string& path) {
          opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
 }
 
-UniqueFd open_lock(const std::string& path) {
+UniqueFd open_lock(const std::string& dir, const std::string& path) {
   constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW;
   UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | kFlags, 0666));
   const int why = errno;
   // A killed process of another user may have left it.
   if (!file && why == EACCES) file = UniqueFd(::open(path.c_str(), O_RDONLY | kFlags));
+  if (!file && why == ENOENT) fail_io("cannot make the folder", dir, why);  // a link to nowhere
   if (!file) fail_io("cannot make the lock", path, why);
   return file;
 }
@@ -55,7 +56,7 @@ bool lock_if_possible(int fd, const std::string& path) {
 FolderLock::FolderLock(const std::string& dir) : path_(dir + "/" + kLockName) {
   constexpr int kTries = 100;  // each is in vain only if another save has ended meanwhile
   for (int i = 0; i < kTries; ++i) {
-    file_ = open_lock(path_);
+    file_ = open_lock(dir, path_);
     if (!lock_if_possible(file_.get(), path_)) break;
     if (has_name(file_.get(), path_)) return;
   }

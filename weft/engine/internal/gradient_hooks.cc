@@ -4,9 +4,10 @@
 #include <torch/csrc/autograd/graph_task.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <utility>
 
-#include "weft/engine/internal/change_marks.h"
 #include "weft/engine/internal/index.h"
 #include "weft/engine/internal/ready_hook.h"
 
@@ -28,7 +29,6 @@ void GradientHooks::commit() {
 
 void GradientHooks::note(int param) {
   at_grad_.clear();
-  at_backward_[index(param)] = version_of(params_[index(param)].tensor);
   const at::Tensor& gradient = params_[index(param)].tensor.grad();
   if (gradient.defined()) versions_[index(param)] = gradient._version();
 }
@@ -37,23 +37,22 @@ void GradientHooks::note_grad() {
   if (!at_grad_.empty()) return;
   const auto* const nodes = torch::autograd::get_current_graph_task_exec_info();
   if (nodes == nullptr || nodes->empty()) return;  // backward()
-  // After backward(), the program steps by its gradients: others are taken to look at.
-  const auto is_taken = [&](std::size_t param) {
-    const at::Tensor& tensor = params_[param].tensor;
-    const auto node = torch::autograd::impl::try_get_grad_accumulator(tensor);
+  const auto is_taken = [&](const Param& param) {
+    const auto node = torch::autograd::impl::try_get_grad_accumulator(param.tensor);
     const auto found = nodes->find(node.get());
-    return node && found != nodes->end() && found->second.captures_ &&
-           version_of(tensor) != at_backward_[param];
+    return node && found != nodes->end() && found->second.captures_;
   };
-  bool some = false;
-  for (std::size_t param = 0; param < params_.trained(); ++param) some = some || is_taken(param);
-  for (std::size_t param = 0; some && param < params_.trained(); ++param)
-    at_grad_.push_back(version_of(params_[param].tensor));
+  const auto& params = params_.all();
+  const auto trained = params.begin() + static_cast<std::ptrdiff_t>(params_.trained());
+  // While gradients of a backward() are there, the program steps by these, and looks at others.
+  if (std::none_of(params.begin(), trained, is_taken) || !are_dropped()) return;
+  for (auto param = params.begin(); param != trained; ++param)
+    at_grad_.push_back(sample_lines(param->tensor, 0));
 }
 
 int GradientHooks::changed_since_grad() const {
   for (std::size_t i = 0; i < at_grad_.size(); ++i) {
-    if (version_of(params_[i].tensor) != at_grad_[i]) return static_cast<int>(i);
+    if (sample_lines(params_[i].tensor, 0) != at_grad_[i]) return static_cast<int>(i);
   }
   return -1;
 }

@@ -7,6 +7,7 @@
 #include <memory>
 #include <vector>
 
+#include "weft/engine/internal/change_marks.h"
 #include "weft/engine/internal/param_list.h"
 
 namespace weft::engine::internal {
@@ -15,10 +16,7 @@ class GradientHooks {
  public:
   // `params` outlives it.
   explicit GradientHooks(const ParamList& params)
-      : params_(params),
-        hooked_(params.trained()),
-        at_backward_(params.trained(), -1),
-        versions_(params.trained()) {}
+      : params_(params), hooked_(params.trained()), versions_(params.trained()) {}
 
   // From now on, backward() calls before() before it adds to a gradient, and ready(param) after it.
   // Parameters may outlive this class, and call both then too. Call it once.
@@ -41,8 +39,9 @@ class GradientHooks {
   const ParamList& params_;
   std::function<void()> before_;
   std::vector<std::shared_ptr<void>> hooked_;  // by parameter
-  std::vector<std::int64_t> at_backward_;  // by parameter: its version in the last one; -1: none
-  std::vector<std::int64_t> at_grad_;      // by parameter: its version at note_grad(); empty: none
+  // By parameter, as it was at note_grad(); empty: no such grad(). The optimizers of libtorch write
+  // through data(), which leaves the version as it is.
+  std::vector<LineSums> at_grad_;
   std::vector<std::int64_t> versions_;  // by parameter: its gradient's, when backward() has made it
 };
 
