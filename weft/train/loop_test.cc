@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/types.h>
+#include <unistd.h>
 
 #include <cstdint>
 #include <cstdio>
