@@ -216,6 +216,39 @@ TEST(Gossip, TakesTheNextNeighborInEachExchangeOfTheFirstSteps) {
   });
 }
 
+at::Tensor result_of_growth(const Strategy& strategy, int steps) {
+  at::Tensor result;
+  comm::replicate(2, [&](const Group& group) {
+    at::Tensor x = torch::zeros({1000});
+    const auto rule =
+        make_rule(strategy, {.workers = group, .world = group, .weights = {x}, .buffers = {}});
+    for (int step = 1; step <= steps; ++step) {
+      x.add_(1);
+      rule->after_step({step, kLr, 0, 1});
+    }
+    const at::Tensor& found = rule->result().weights[0];
+    if (group.rank() == 0) result = found.clone();
+  });
+  return result;
+}
+
+TEST(Rules, SendEachWeightInItsTurnThroughRandomK) {
+  for (const char* name : {"local_sgd", "slow_momentum", "diloco", "easgd"}) {
+    const Strategy strategy{.name = name, .period = 10, .codec = "randomk:0.1"};
+    EXPECT_EQ(result_of_growth(strategy, 200).count_nonzero().item<std::int64_t>(), 1000) << name;
+  }
+}
+
+TEST(LocalSgd, CountsTheWarmUpOfACodecInSteps) {
+  const Strategy strategy{.name = "local_sgd", .period = 10, .codec = "randomk:0.1,warmup=20"};
+  EXPECT_TRUE(torch::equal(result_of_growth(strategy, 20), torch::full({1000}, 20.0f)));
+  const auto moved_after = [&](int steps) {
+    return (result_of_growth(strategy, steps) - 20).count_nonzero().item<std::int64_t>();
+  };
+  EXPECT_EQ(moved_after(30), 100);
+  EXPECT_EQ(moved_after(120), 1000);  // each weight once in ten exchanges
+}
+
 TEST(Rules, LetAWorkerThatIsTornApartContinueFromTheSavedState) {
   for (const char* name : {"local_sgd", "slow_momentum", "diloco", "easgd", "gossip"}) {
     const Strategy strategy{.name = name, .period = 3};

@@ -105,12 +105,12 @@ class DiLoCo final : public FlatRule {
 
   void exchange(const Step& step) override {
     for (std::size_t i = 0; i < fragments_.size(); ++i) {
-      if (is_due(step, i)) exchange(*fragments_[i], step.number - 1);
+      if (is_due(step, i)) exchange(*fragments_[i], step);
     }
   }
-  void exchange(Fragment& of, std::int64_t exchange) const {
+  void exchange(Fragment& of, const Step& step) const {
     at::Tensor gradient = of.anchor - of.weights.read();
-    of.mean(gradient, exchange);
+    of.mean(gradient, {.step = step.number - 1, .exchange = round_of(step) - 1});
     of.momentum.mul_(momentum_).add_(gradient);
     of.anchor.sub_(gradient, lr_).sub_(of.momentum, lr_ * momentum_);
     of.weights.write(of.anchor);

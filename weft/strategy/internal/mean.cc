@@ -13,6 +13,7 @@ namespace weft::strategy::internal {
 Mean::Mean(Group workers, const std::string& codec, const Flat& like, std::uint32_t id)
     : workers_(std::move(workers)) {
   const compress::Spec spec = compress::parse(codec);
+  warmup_ = spec.warmup;
   if (spec.kind == compress::Kind::kNone || workers_.size() == 1) return;
   compress::Unit unit{.count = like.count(), .matrices = {}, .id = id};
   std::int64_t first = 0;
@@ -25,10 +26,12 @@ Mean::Mean(Group workers, const std::string& codec, const Flat& like, std::uint3
   codec_ = std::make_unique<engine::CodecExchange>(workers_, spec, unit);
 }
 
-void Mean::operator()(at::Tensor& flat, std::int64_t exchange) {
+// The codec counts exchanges: with the numbers of the steps, randomk could send the same positions
+// in every exchange. The warm-up is in steps, and the exchanges after it count from its length.
+void Mean::operator()(at::Tensor& flat, const Turn& turn) {
   if (workers_.size() == 1 || flat.numel() == 0) return;
   if (!codec_) return workers_.all_reduce(flat, ReduceOp::kAvg);
-  codec_->start(flat, exchange);
+  codec_->start(flat, turn.step < warmup_ ? turn.step : warmup_ + turn.exchange);
   while (codec_->advance()) {
   }
   codec_->finish();

@@ -19,13 +19,18 @@ class Mean {
   // For vectors of `like`, of which this is number `id`.
   Mean(Group workers, const std::string& codec, const Flat& like, std::uint32_t id);
 
-  // Every worker gets the same bits. In place. `exchange` counts from 0. Collective.
-  void operator()(at::Tensor& flat, std::int64_t exchange);
+  // Number of the training step and of the exchange after it. Both count from 0.
+  struct Turn {
+    std::int64_t step = 0, exchange = 0;
+  };
+  // Every worker gets the same bits. In place. Collective.
+  void operator()(at::Tensor& flat, const Turn& turn);
   // The codec's memory.
   std::vector<at::Tensor> state();
 
  private:
   const Group workers_;
+  std::int64_t warmup_ = 0;                       // training steps without compression
   std::unique_ptr<engine::CodecExchange> codec_;  // null: none
 };
 

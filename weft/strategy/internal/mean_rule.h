@@ -23,7 +23,9 @@ class MeanRule : public FlatRule {
  protected:
   bool exchanges_together() const override { return true; }
   // In place. Collective.
-  void take_mean(at::Tensor& flat, const Step& step) { mean_(flat, step.number - 1); }
+  void take_mean(at::Tensor& flat, const Step& step) {
+    mean_(flat, {.step = step.number - 1, .exchange = round_of(step) - 1});
+  }
 
  private:
   Mean mean_;

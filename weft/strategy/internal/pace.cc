@@ -24,7 +24,7 @@ void Pace::restored() {
 std::int64_t Pace::period() const { return static_cast<std::int64_t>(at(kPeriod)); }
 
 std::int64_t Pace::round_of(std::int64_t step) const {
-  return step <= sync_steps_ ? step : sync_steps_ + (step - sync_steps_) / period();
+  return step <= sync_steps_ ? step : sync_steps_ + (step - sync_steps_ + period() - 1) / period();
 }
 
 bool Pace::is_due(const Step& step) {
