@@ -190,6 +190,14 @@ TEST(Codec, ThresholdSendsLargeValuesButAtMostHalf) {
             4 + 8 * values.size() / 2);
 }
 
+TEST(Codec, ThresholdSendsABufferOfOneNumber) {
+  const auto codec = make_codec(parse("threshold:0.1"));
+  const auto result = trip(*codec, Floats{5});
+  EXPECT_EQ(result.decoded, Floats{5});
+  EXPECT_LE(static_cast<std::int64_t>(result.wire.size()), codec->bytes(1));
+  EXPECT_TRUE(std::isnan(trip(*codec, Floats{std::nanf("")}).decoded[0]));
+}
+
 // Stich et al. 2018, lemma A.1, in expectation with k / n = 1 / 20; scaled, the expectation is the
 // gradient.
 TEST(Codec, RandomKKeepsItsShareInExpectation) {

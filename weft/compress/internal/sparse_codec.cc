@@ -1,8 +1,8 @@
 // topk and threshold: the encoding has the number of values, their positions, and the values.
 //
 //   topk of k among n    ||x - C(x)||^2 <= (1 - k / n) ||x||^2 (Stich et al. 2018, lemma A.1)
-//   threshold t          omitted values are below t; at most the largest half is sent (more would
-//                        not compress)
+//   threshold t          omitted values are below t; at most the largest half is sent, rounded up
+//                        (more would not compress)
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -111,14 +111,14 @@ class TopK final : public SparseCodec {
 class Threshold final : public SparseCodec {
  public:
   explicit Threshold(float bound) : bound_(magnitude(bound)) {}
-  std::int64_t bytes(std::int64_t count) const override { return 4 + 8 * (count / 2); }
+  std::int64_t bytes(std::int64_t count) const override { return 4 + 8 * ((count + 1) / 2); }
   bool fixed() const override { return false; }
 
  private:
   std::vector<std::uint32_t> choose(std::span<const float> values) const override {
     std::int64_t count = 0;
     for (float value : values) count += magnitude(value) >= bound_ ? 1 : 0;
-    return largest(values, std::min(count, static_cast<std::int64_t>(values.size() / 2)));
+    return largest(values, std::min(count, static_cast<std::int64_t>((values.size() + 1) / 2)));
   }
 
   const std::uint32_t bound_;
