@@ -249,6 +249,25 @@ TEST(LocalSgd, CountsTheWarmUpOfACodecInSteps) {
   EXPECT_EQ(moved_after(120), 1000);  // each weight once in ten exchanges
 }
 
+TEST(Rules, ForgetWhatACodecHasNotSentWhenTheyRestart) {
+  for (const char* name : {"local_sgd", "slow_momentum", "diloco", "easgd"}) {
+    comm::replicate(2, [&](const Group& group) {
+      at::Tensor x = initial().to(torch::kFloat);
+      const auto rule =
+          make_rule({.name = name, .period = 1, .codec = "topk:0.1"},
+                    {.workers = group, .world = group, .weights = {x}, .buffers = {}});
+      for (int step = 1; step <= 5; ++step) {
+        x.sub_(gradient(x.to(torch::kDouble), group.rank()), kLr);
+        rule->after_step({step, kLr, 0, 1});
+      }
+      rule->restart();
+      const at::Tensor first = x.clone();
+      for (int step = 6; step <= 25; ++step) rule->after_step({step, kLr, 0, 1});
+      EXPECT_TRUE(torch::equal(x, first)) << name;
+    });
+  }
+}
+
 TEST(Rules, LetAWorkerThatIsTornApartContinueFromTheSavedState) {
   for (const char* name : {"local_sgd", "slow_momentum", "diloco", "easgd", "gossip"}) {
     const Strategy strategy{.name = name, .period = 3};

@@ -119,6 +119,7 @@ class DiLoCo final : public FlatRule {
     for (const auto& fragment : fragments_) {
       fragment->anchor.copy_(fragment->weights.read());
       fragment->momentum.zero_();
+      fragment->mean.restart();
     }
   }
 

@@ -37,7 +37,10 @@ class Easgd final : public MeanRule {
   }
 
  private:
-  void start() override { center_.copy_(weights().read()); }
+  void start() override {
+    MeanRule::start();
+    center_.copy_(weights().read());
+  }
   void exchange(const Step& step) override {
     at::Tensor x = weights().read();
     at::Tensor stretch = x - center_;

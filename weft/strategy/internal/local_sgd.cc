@@ -30,6 +30,7 @@ class LocalSgd final : public MeanRule {
 
  private:
   void start() override {
+    MeanRule::start();
     if (anchor_.defined()) anchor_.copy_(weights().read());
   }
   void exchange(const Step& step) override {

@@ -6,24 +6,28 @@
 #include <utility>
 
 #include "weft/base/error.h"
-#include "weft/compress/spec.h"
 
 namespace weft::strategy::internal {
 
 Mean::Mean(Group workers, const std::string& codec, const Flat& like, std::uint32_t id)
-    : workers_(std::move(workers)) {
-  const compress::Spec spec = compress::parse(codec);
-  warmup_ = spec.warmup;
-  if (spec.kind == compress::Kind::kNone || workers_.size() == 1) return;
-  compress::Unit unit{.count = like.count(), .matrices = {}, .id = id};
+    : workers_(std::move(workers)),
+      spec_(compress::parse(codec)),
+      unit_{.count = like.count(), .matrices = {}, .id = id} {
+  if (spec_.kind == compress::Kind::kNone || workers_.size() == 1) return;
   std::int64_t first = 0;
   for (const at::Tensor& tensor : like.tensors()) {
     WEFT_REQUIRE(tensor.scalar_type() == at::kFloat,
                  "strategy.codec = \"" + codec + "\" is for weights of float32");
-    engine::add_matrix(unit, first, tensor);
+    engine::add_matrix(unit_, first, tensor);
     first += tensor.numel();
   }
-  codec_ = std::make_unique<engine::CodecExchange>(workers_, spec, unit);
+  codec_ = std::make_unique<engine::CodecExchange>(workers_, spec_, unit_);
+}
+
+void Mean::restart() {
+  if (!codec_) return;
+  codec_.reset();  // before the new one needs memory
+  codec_ = std::make_unique<engine::CodecExchange>(workers_, spec_, unit_);
 }
 
 // The codec counts exchanges: with the numbers of the steps, randomk could send the same positions
@@ -31,7 +35,7 @@ Mean::Mean(Group workers, const std::string& codec, const Flat& like, std::uint3
 void Mean::operator()(at::Tensor& flat, const Turn& turn) {
   if (workers_.size() == 1 || flat.numel() == 0) return;
   if (!codec_) return workers_.all_reduce(flat, ReduceOp::kAvg);
-  codec_->start(flat, turn.step < warmup_ ? turn.step : warmup_ + turn.exchange);
+  codec_->start(flat, turn.step < spec_.warmup ? turn.step : spec_.warmup + turn.exchange);
   while (codec_->advance()) {
   }
   codec_->finish();

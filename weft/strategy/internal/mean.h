@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "weft/comm/group.h"
+#include "weft/compress/reducer.h"
+#include "weft/compress/spec.h"
 #include "weft/engine/codec/codec_exchange.h"
 #include "weft/strategy/internal/flat.h"
 
@@ -25,12 +27,15 @@ class Mean {
   };
   // Every worker gets the same bits. In place. Collective.
   void operator()(at::Tensor& flat, const Turn& turn);
-  // The codec's memory.
+  // The codec's memory. Valid until the next exchange or restart().
   std::vector<at::Tensor> state();
+  // The codec forgets what it has not sent. Not collective.
+  void restart();
 
  private:
   const Group workers_;
-  std::int64_t warmup_ = 0;                       // training steps without compression
+  compress::Spec spec_;
+  compress::Unit unit_;
   std::unique_ptr<engine::CodecExchange> codec_;  // null: none
 };
 

@@ -22,6 +22,8 @@ class MeanRule : public FlatRule {
 
  protected:
   bool exchanges_together() const override { return true; }
+  // Rules that override it call this one too.
+  void start() override { mean_.restart(); }
   // In place. Collective.
   void take_mean(at::Tensor& flat, const Step& step) {
     mean_(flat, {.step = step.number - 1, .exchange = round_of(step) - 1});

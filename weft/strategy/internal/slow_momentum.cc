@@ -34,6 +34,7 @@ class SlowMomentum final : public MeanRule {
 
  private:
   void start() override {
+    MeanRule::start();
     anchor_.copy_(weights().read());
     velocity_.zero_();
   }

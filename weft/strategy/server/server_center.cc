@@ -171,14 +171,17 @@ class ServerCenter final : public Center {
     set_mine(next);
   }
   // The sum of a value and the rounded difference to the wanted one is within rounding of it, so
-  // the second time it is equal.
+  // the second time it is equal. With a codec, each worker pulls and pushes without it, which ends
+  // what the codec has left out before.
   void reset(const at::Tensor* values) override {
     workers_.barrier();
     comm::together(workers_, [&] {
-      for (int time = 0; values != nullptr && workers_.rank() == 0 && time < 2; ++time) {
+      const bool sets = workers_.rank() == 0;
+      const int times = sets ? 2 : codec_ == "none" ? 0 : 1;
+      for (int time = 0; values != nullptr && time < times; ++time) {
         at::Tensor now = at::empty({count_}, at::kFloat);
         read(now);
-        add(0, *values - now, ps::Coding::kExact);
+        add(0, sets ? *values - now : at::zeros_like(now), ps::Coding::kExact);
       }
       set_mine(std::vector<float>(kPerWorker, 0.0f));
     });

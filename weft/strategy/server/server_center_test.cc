@@ -116,6 +116,28 @@ TEST(ServerCenter, TrainsThroughACodec) {
   }
 }
 
+TEST(ServerCenter, ForgetsWhatACodecHasNotSentWhenTheRuleRestarts) {
+  for (const char* name : {"downpour", "easgd_async"}) {
+    comm::replicate(2, [&](const Group& group) {
+      at::Tensor x = initial().to(torch::kFloat);
+      const MakeCenter make = [](const Group& workers, const at::Tensor& like) {
+        return server_center(workers, like, {.codec = "topk:0.1"});
+      };
+      const auto rule = make_rule(
+          {.name = name, .period = 1, .codec = "topk:0.1"},
+          {.workers = group, .world = group, .weights = {x}, .make_center = make});
+      for (int step = 1; step <= 5; ++step) {
+        x.sub_(gradient(x.to(torch::kDouble), group.rank()), kLr);
+        rule->after_step({step, kLr, 0, 1});
+      }
+      rule->restart();
+      const at::Tensor first = x.clone();
+      for (int step = 6; step <= 25; ++step) rule->after_step({step, kLr, 0, 1});
+      EXPECT_TRUE(torch::equal(x, first)) << name;
+    });
+  }
+}
+
 TEST(ServerCenter, RefusesAnotherCodecThanThatOfTheRule) {
   comm::replicate(2, [](const Group& group) {
     Part part{.workers = group, .world = group, .weights = {torch::zeros({10})}};
