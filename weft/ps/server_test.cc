@@ -205,6 +205,26 @@ TEST(Client, PushesAndPullsWithoutTheCodecOnRequest) {
                  "a pull without the codec needs pull_deltas");
 }
 
+// A pull is a command of the client, too: the turns of randomk are those of each direction alone.
+TEST(Client, PushesAndPullsEachElementInItsTurnThroughRandomK) {
+  const std::vector<float> zeros(1000, 0.0f);
+  for (const bool pushes : {true, false}) {
+    Cluster cluster(1);
+    Options options = options_with(std::nullopt, kAsync);
+    options.pull_deltas = true;
+    (pushes ? options.push_codec : options.pull_codec) = "randomk:0.1";
+    Client client(cluster.client(0));
+    client.define({{"weight", zeros}}, options);
+    client.join();
+    for (int step = 0; step < 40; ++step) {
+      for (float& value : client.gradient("weight")) value = 1;
+      client.wait(client.push());
+      client.wait(client.pull());
+    }
+    EXPECT_THAT(client.value("weight"), Each(::testing::Ge(31.0f)));
+  }
+}
+
 TEST(Client, NamesWhatIsWrong) {
   Cluster cluster(2);
   Client client(cluster.client(3));

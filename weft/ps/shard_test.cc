@@ -367,7 +367,7 @@ TEST(Shard, DecodesPushesAndEncodesPulls) {
 
 // The worker adds what it gets; with a codec, the rest comes with later pulls.
 TEST(Shard, GivesDifferencesToWhatTheWorkerHas) {
-  for (const std::string codec : {"none", "int8:8", "topk:0.5", "sign:8"}) {
+  for (const std::string codec : {"none", "int8:8", "topk:0.5", "randomk:0.5", "sign:8"}) {
     Options options = options_with(kernels::Sgd{.lr = 1}, kAsync);
     options.pull_deltas = true;
     options.pull_codec = codec;
@@ -400,6 +400,8 @@ TEST(Shard, GivesDifferencesToWhatTheWorkerHas) {
     Shard copy(kMuch);
     copy.restore(setup.shard.snapshot());
     EXPECT_EQ(copy.snapshot(), setup.shard.snapshot());
+    const Request next = worker.pull_delta(false);
+    EXPECT_EQ(done(copy, next).payload, done(setup.shard, next).payload);
   }
   Workers setup(options_with(std::nullopt, kAsync), 1);
   EXPECT_THAT(refused(setup.shard, setup.workers[0].pull_delta(true)), HasSubstr("pull_deltas"));

@@ -18,7 +18,7 @@ constexpr std::uint64_t kRequestBytes = 4 << 20;
 constexpr std::uint64_t kRequests = 4;
 // Commands of an eviction to a shard, so that other requests are served between them.
 constexpr std::uint64_t kEvictParts = 64;
-// A codec's length before its bytes, and their padding.
+// Head of a codec's bytes.
 constexpr std::uint64_t kCodecHead = 8;
 
 std::uint64_t value_bytes(const compress::Codec* codec, std::size_t floats) {
@@ -148,7 +148,8 @@ void ClientRows::send_push(const RowCall& call, std::uint32_t shard,
                 sizeof(float) * table.width);
   request.bytes = head + sizeof(float) * floats;
   if (table.push_codec) {
-    const auto draw = draw_of(compress::parse(table.spec.push_codec).seed, request, call.table);
+    const auto draw = draw_of(compress::parse(table.spec.push_codec).seed, request, call.table,
+                              static_cast<std::uint32_t>(request.sequence));
     const std::string codes = encode_values(*table.push_codec, scratch_, draw, nullptr);
     std::memcpy(to + head, codes.data(), codes.size());
     request.bytes = head + codes.size();

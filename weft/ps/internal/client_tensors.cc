@@ -4,6 +4,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "weft/kernels/reduce.h"
 #include "weft/ps/internal/codecs.h"
@@ -34,8 +35,11 @@ void ClientTensors::define(const std::vector<Tensor>& tensors, const Options& op
     count += tensor.values.size();
   }
   const ClientOptions& client = requests_.options();
-  for (std::uint32_t i = 0; i < client.servers; ++i)
-    shards_.push_back({pieces_of(sizes, i, client.servers)});
+  for (std::uint32_t i = 0; i < client.servers; ++i) {
+    auto pieces = pieces_of(sizes, i, client.servers);
+    const std::size_t several = pieces.size();
+    shards_.push_back({std::move(pieces), 0, std::vector<std::uint32_t>(several)});
+  }
   options_ = options;
   push_codec_ = codec_of(options.push_codec);
   (options.pull_deltas ? delta_codec_ : pull_codec_) = codec_of(options.pull_codec);
@@ -169,7 +173,7 @@ void ClientTensors::take(const Request& request, const Answer& answer, std::stri
 }
 
 // The payload of a push: in place if all tensors go without a codec.
-void ClientTensors::load(Outstanding& push, const Shard& shard, const std::vector<bool>& chosen,
+void ClientTensors::load(Outstanding& push, Shard& shard, const std::vector<bool>& chosen,
                          const float* values) {
   Request& request = push.request;
   const bool all = std::find(chosen.begin(), chosen.end(), false) == chosen.end();
@@ -204,7 +208,7 @@ void ClientTensors::load(Outstanding& push, const Shard& shard, const std::vecto
       for (std::size_t i = 0; i < with_residual.size(); ++i) with_residual[i] += residual[i];
       given = with_residual;
     }
-    const compress::Draw draw = draw_of(seed, request, key);
+    const compress::Draw draw = draw_of(seed, request, key, shard.encoded[key]++);
     push.payload += encode_values(*push_codec_, given, draw, residual);
   }
   if (request.keys.empty()) request.keys = {kNoKeys};

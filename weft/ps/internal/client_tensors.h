@@ -55,7 +55,8 @@ class ClientTensors {
   };
   struct Shard {
     std::vector<Piece> pieces;
-    std::uint64_t version = 0;  // of the last pull
+    std::uint64_t version = 0;           // of the last pull
+    std::vector<std::uint32_t> encoded;  // by piece: how often it went through the codec of pushes
   };
   struct Pull {
     Ticket ticket = 0;
@@ -66,7 +67,7 @@ class ClientTensors {
   std::size_t find(const std::string& name) const;
   std::vector<bool> choose(const std::vector<std::string>& names) const;
   void check_finite(const std::string& name, const float* values, std::size_t count) const;
-  void load(Outstanding& push, const Shard& shard, const std::vector<bool>& chosen,
+  void load(Outstanding& push, Shard& shard, const std::vector<bool>& chosen,
             const float* values);
   void pull_shard(std::uint32_t number, const std::vector<bool>& chosen, Ticket ticket);
   void pull_deltas(std::uint32_t number, const std::vector<bool>& chosen, Ticket ticket);

@@ -10,13 +10,19 @@ namespace {
 
 constexpr std::size_t kPad = 4;
 
+// Before the bytes of a codec.
+struct Head {
+  std::uint32_t size = 0, step = 0;
+};
+
 }  // namespace
 
-compress::Draw draw_of(std::uint64_t seed, const Request& push, std::uint32_t key) {
+compress::Draw draw_of(std::uint64_t seed, const Request& request, std::uint32_t key,
+                       std::uint32_t step) {
   return {.seed = seed,
-          .step = static_cast<std::int64_t>(push.sequence),
+          .step = step,
           .unit = key,
-          .rank = static_cast<int>(push.worker & 0xffffff)};
+          .rank = static_cast<int>(request.worker & 0xffffff)};
 }
 
 std::unique_ptr<compress::Codec> codec_of(const std::string& text) {
@@ -29,25 +35,27 @@ std::string encode_values(const compress::Codec& codec, std::span<const float> v
   std::vector<std::byte> wire;
   wire.reserve(static_cast<std::size_t>(codec.bytes(static_cast<std::int64_t>(values.size()))));
   codec.encode(values, draw, wire, residual);
-  const auto size = static_cast<std::uint32_t>(wire.size());
-  std::string bytes(sizeof size + (wire.size() + kPad - 1) / kPad * kPad, '\0');
-  std::memcpy(bytes.data(), &size, sizeof size);
-  if (!wire.empty()) std::memcpy(bytes.data() + sizeof size, wire.data(), wire.size());
+  const Head head{static_cast<std::uint32_t>(wire.size()), static_cast<std::uint32_t>(draw.step)};
+  std::string bytes(sizeof head + (wire.size() + kPad - 1) / kPad * kPad, '\0');
+  std::memcpy(bytes.data(), &head, sizeof head);
+  if (!wire.empty()) std::memcpy(bytes.data() + sizeof head, wire.data(), wire.size());
   return bytes;
 }
 
 void decode_values(const compress::Codec& codec, std::string_view& bytes,
                    const compress::Draw& draw, std::span<float> values) {
-  std::uint32_t size = 0;
-  if (bytes.size() < sizeof size) throw Error(Errc::kCorrupt, "too few bytes");
-  std::memcpy(&size, bytes.data(), sizeof size);
-  const std::size_t padded = (std::size_t{size} + kPad - 1) / kPad * kPad;
-  if (bytes.size() - sizeof size < padded) throw Error(Errc::kCorrupt, "too few bytes");
+  Head head;
+  if (bytes.size() < sizeof head) throw Error(Errc::kCorrupt, "too few bytes");
+  std::memcpy(&head, bytes.data(), sizeof head);
+  const std::size_t padded = (std::size_t{head.size} + kPad - 1) / kPad * kPad;
+  if (bytes.size() - sizeof head < padded) throw Error(Errc::kCorrupt, "too few bytes");
   // The codec reads words, so its bytes must be aligned.
   std::vector<std::byte> words(padded);
-  if (padded > 0) std::memcpy(words.data(), bytes.data() + sizeof size, padded);
-  codec.add(std::span(words).first(size), draw, values);
-  bytes.remove_prefix(sizeof size + padded);
+  if (padded > 0) std::memcpy(words.data(), bytes.data() + sizeof head, padded);
+  compress::Draw drawn = draw;
+  drawn.step = head.step;
+  codec.add(std::span(words).first(head.size), drawn, values);
+  bytes.remove_prefix(sizeof head + padded);
 }
 
 }  // namespace weft::ps::internal

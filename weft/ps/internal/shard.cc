@@ -285,7 +285,8 @@ Answer Shard::pull_delta(const Request& command) {
     return invalid("this parameter server gives values, not differences; set pull_deltas");
   if (Answer refusal = check_keys(command); is_refused(refusal)) return refusal;
   Answer answer;
-  answer.payload = tensors_.difference(command, workers_.pulled(command.worker));
+  answer.payload = tensors_.difference(command, workers_.pulled(command.worker),
+                                       workers_.encoded(command.worker));
   return answer;
 }
 

@@ -196,7 +196,9 @@ void Tensors::copy(const Keys& keys, std::span<float> pulled) const {
 
 // The worker and this shard add the same codes to the same values. So the shard knows what the
 // worker has, and its next difference has what the codec has left out.
-std::string Tensors::difference(const Request& pull, std::span<float> pulled) const {
+std::string Tensors::difference(const Request& pull, std::span<float> pulled,
+                                std::vector<std::uint32_t>& encoded) const {
+  encoded.resize(slots_.size());
   const bool whole = pull.version != 0;
   std::string payload;
   for (const std::uint32_t key : keys_of(pull)) {
@@ -211,7 +213,7 @@ std::string Tensors::difference(const Request& pull, std::span<float> pulled) co
       for (std::size_t i = 0; i < count; ++i) has[i] = whole ? sent[i] : has[i] + sent[i];
       continue;
     }
-    const compress::Draw draw = draw_of(delta_seed_, pull, key);
+    const compress::Draw draw = draw_of(delta_seed_, pull, key, encoded[key]++);
     const std::string codes = encode_values(*delta_codec_, sent, draw, nullptr);
     payload += codes;
     std::string_view rest(codes);

@@ -65,8 +65,10 @@ class Tensors {
   std::size_t pull_bytes(const Keys& keys) const;
   void read(const Keys& keys, std::span<std::byte> out) const;
   void copy(const Keys& keys, std::span<float> pulled) const;
-  // Payload of a kPullDelta. Changes `pulled` as the worker will change its values.
-  std::string difference(const Request& pull, std::span<float> pulled) const;
+  // Payload of a kPullDelta. Changes `pulled` as the worker will change its values, and counts in
+  // `encoded`, by piece, how often the codec was used.
+  std::string difference(const Request& pull, std::span<float> pulled,
+                         std::vector<std::uint32_t>& encoded) const;
 
   void put(ByteWriter& out) const;
   // Throws Error(kCorrupt).

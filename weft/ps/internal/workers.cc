@@ -63,7 +63,7 @@ std::uint64_t Workers::bytes() const {
 }
 
 void Workers::join(const Request& command, std::int64_t clock, std::vector<float> pulled) {
-  workers_[command.worker] = {command.client, clock, true, std::move(pulled)};
+  workers_[command.worker] = {command.client, clock, true, std::move(pulled), {}};
 }
 
 bool Workers::leave(std::uint32_t number, std::uint64_t client) {
@@ -72,6 +72,7 @@ bool Workers::leave(std::uint32_t number, std::uint64_t client) {
   last_clock_ = std::max(last_clock_, worker.clock);
   worker.counts = false;
   worker.pulled = {};
+  worker.encoded = {};
   return true;
 }
 
@@ -83,6 +84,8 @@ void Workers::put(ByteWriter& out) const {
     out.put(worker.clock);
     out.put<std::uint8_t>(worker.counts);
     put_floats(out, worker.pulled);
+    out.put(static_cast<std::uint32_t>(worker.encoded.size()));
+    for (const std::uint32_t count : worker.encoded) out.put(count);
   }
 }
 
@@ -94,6 +97,8 @@ Workers Workers::taken(ByteReader& in) {
     worker.clock = in.take<std::int64_t>();
     worker.counts = in.take<std::uint8_t>() != 0;
     worker.pulled = take_floats(in);
+    worker.encoded.resize(in.take_count(sizeof(std::uint32_t)));
+    for (std::uint32_t& count : worker.encoded) count = in.take<std::uint32_t>();
   }
   return workers;
 }

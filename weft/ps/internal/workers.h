@@ -40,6 +40,8 @@ class Workers {
   bool may_pull(const Request& pull, std::int64_t staleness) const;
   // Values that the worker has from its last pull, for delay compensation and differences.
   std::span<float> pulled(std::uint32_t number);
+  // By piece: how often its difference went through the codec.
+  std::vector<std::uint32_t>& encoded(std::uint32_t number) { return workers_.at(number).encoded; }
   // Bytes of all these values.
   std::uint64_t bytes() const;
 
@@ -64,6 +66,7 @@ class Workers {
     std::int64_t clock = 0;  // pushes
     bool counts = false;
     std::vector<float> pulled;
+    std::vector<std::uint32_t> encoded;  // empty: all 0
   };
   std::map<std::uint32_t, Worker> workers_;
   std::int64_t last_clock_ = 0;  // at which a worker joins if no other one counts
