@@ -99,6 +99,12 @@ class OptionCheck {
   void below_1(const char* option, double value) const {
     require(option, value, value >= 0 && value < 1, "at least 0 and below 1");
   }
+  void above_0(const char* option, double value) const {
+    require(option, value, value > 0, "above 0");
+  }
+  void at_most_0(const char* option, double value) const {
+    require(option, value, value <= 0 && std::isfinite(value), "finite and at most 0");
+  }
   void nesterov(bool good) const {
     WEFT_REQUIRE(
         good, "optimizer: " + rule_ + " with nesterov needs a momentum above 0 and no dampening");
@@ -194,6 +200,8 @@ void check_rule(const UpdateRule& rule) {
         if constexpr (requires { o.eps2; }) check.at_least_0("eps2", o.eps2);
         if constexpr (requires { o.trust; }) check.at_least_0("trust", o.trust);
         if constexpr (requires { o.adam_lr; }) check.at_least_0("adam_lr", o.adam_lr);
+        if constexpr (requires { o.decay_power; }) check.at_most_0("decay_power", o.decay_power);
+        if constexpr (requires { o.clip; }) check.above_0("clip", o.clip);
         if constexpr (requires { o.weight_decay; })
           check.at_least_0("weight_decay", o.weight_decay);
         if constexpr (requires { o.decoupled_decay; })

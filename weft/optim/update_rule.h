@@ -73,7 +73,8 @@ std::string name_of(const UpdateRule& rule);
 // True for rules that need sums over whole tensors: LARS, LAMB, Adafactor and Muon.
 bool needs_whole_tensors(const UpdateRule& rule);
 // Throws Error(kInvalidArgument) for options that torch::optim refuses: negative numbers and NaN,
-// betas outside [0, 1), and Nesterov momentum without momentum or with dampening.
+// betas outside [0, 1), and Nesterov momentum without momentum or with dampening. Also for
+// Adafactor's decay_power above 0 or not finite, and a clip that is not above 0.
 void check_rule(const UpdateRule& rule);
 // Returns the rule with its weight decay and L1 penalty times `scale`.
 UpdateRule with_decay(const UpdateRule& rule, double scale);

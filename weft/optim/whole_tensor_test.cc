@@ -289,6 +289,16 @@ TEST(WholeTensorRules, AreRefusedByUpdateFlat) {
     EXPECT_THROW(update_flat(rule, at), Error);
 }
 
+TEST(AdafactorRule, IsRefusedWithADecayAboveZeroOrAClipThatIsNotAboveZero) {
+  const double nan = std::nan(""), infinity = std::numeric_limits<double>::infinity();
+  for (const double decay_power : {0.8, nan, -infinity})
+    EXPECT_THROW(check_rule(Adafactor{.decay_power = decay_power}), Error) << decay_power;
+  for (const double clip : {0.0, -1.0, nan})
+    EXPECT_THROW(check_rule(Adafactor{.clip = clip}), Error) << clip;
+  check_rule(Adafactor{.decay_power = 0, .clip = infinity});
+  check_rule(Adafactor{});
+}
+
 TEST(TensorStates, AreRowsAndColumnsOfTheLastTwoDimensions) {
   const auto states = tensor_states(Adafactor{}, {2, 3, 4});
   ASSERT_EQ(states.size(), 2U);
