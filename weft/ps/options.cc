@@ -71,6 +71,7 @@ void check(const Options& options) {
                  "the parameter server divides tensors over servers, and " +
                      optim::name_of(*options.rule) +
                      " needs whole ones; use sgd, rmsprop, adagrad, adam or lion");
+    optim::check_rule(*options.rule);
     const double lr = optim::lr_of(*options.rule);
     WEFT_REQUIRE(std::isfinite(lr) && lr >= 0,
                  "the learning rate of the parameter server must be "

@@ -39,6 +39,8 @@ TEST(PsOptions, AreCheckedAndTravelAsBytes) {
   };
   EXPECT_THAT(bad([](Options& o) { o.staleness = -2; }), HasSubstr("staleness is -2"));
   EXPECT_THAT(bad([](Options& o) { o.rule = optim::Lamb{}; }), HasSubstr("lamb needs whole ones"));
+  EXPECT_THAT(bad([](Options& o) { o.rule = kernels::Adam{.beta2 = 1}; }),
+              HasSubstr("adam has beta2 = 1"));
   EXPECT_THAT(bad([](Options& o) { o.push_codec = "powersgd:2"; }), HasSubstr("not supported"));
   EXPECT_THAT(bad([](Options& o) { o.pull_codec = "int8:64"; }), HasSubstr("none, bf16 or f16"));
   EXPECT_THAT(bad([](Options& o) {
