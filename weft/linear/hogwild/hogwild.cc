@@ -6,6 +6,7 @@
 #include <cmath>
 #include <exception>
 #include <functional>
+#include <map>
 #include <new>
 #include <numeric>
 #include <optional>
@@ -221,22 +222,22 @@ class Hogwild {
     if (ring_) ring_->finish();
   }
 
-  // The mean over all clusters of all hosts, which becomes the weights of each. The first rank of a
-  // host does it for the host's clusters.
+  // The mean over all clusters of all hosts, weighted by their rows, which becomes the weights of
+  // each. The first rank of a host sets it for the host's clusters.
   std::vector<double> mean_weights() {
-    std::vector<double> sums(weights_ + 1);
-    if (place_.first_worker == 0) {
-      for (int cluster = 0; cluster < shared_->clusters(); ++cluster) {
-        const auto weights = shared_->weights(cluster);
-        for (std::size_t j = 0; j < weights_; ++j) sums[j] += internal::load(weights[j]);
-        ++sums[weights_];
-      }
+    std::map<int, double> rows;  // of this rank, by cluster
+    for (const Worker& worker : workers_)
+      rows[worker.cluster] += static_cast<double>(worker.order.rows());
+    std::vector<double> sums(weights_);
+    for (const auto& [cluster, count] : rows) {
+      if (count == 0) continue;
+      const auto weights = shared_->weights(cluster);
+      for (std::size_t j = 0; j < weights_; ++j) sums[j] += count * internal::load(weights[j]);
     }
     ranks_.sum(sums);
-    const double clusters = sums[weights_];
-    sums.pop_back();
-    for (double& weight : sums) weight /= clusters;
-    if (place_.first_worker == 0 && clusters > 1) set_weights(sums);
+    for (double& weight : sums) weight /= n_;
+    const bool several = place_.hosts > 1 || shared_->clusters() > 1;
+    if (place_.first_worker == 0 && several) set_weights(sums);
     return sums;
   }
 

@@ -21,7 +21,7 @@
 // be slower than one. Clusters solve this (token_ring.h): each cluster of `cluster_size` workers
 // has its own copy, and the copies exchange their changes in turn. The first clusters of several
 // hosts form a ring of their own, by messages. At the end of an epoch, all copies become their
-// mean.
+// mean, weighted by the rows of their clusters.
 //
 // `locks` are the paper's baselines: a lock around each row's update, or a lock for each 16 columns
 // (its AIG).
@@ -30,7 +30,8 @@
 // each weight an epoch. Within a host nothing. Memory: 8 bytes for each weight and cluster.
 //
 // Limits: no certificate: SGD has no dual. l1 is not supported. The result depends on the timing of
-// the workers, so runs do not repeat, except with one worker.
+// the workers, so runs do not repeat, except with one worker. A cluster whose first worker has
+// visited its rows keeps its turn, so the exchanges of its host end until the next epoch.
 #pragma once
 
 #include <cstddef>
@@ -66,9 +67,10 @@ struct HogwildResult {
 
 // Trains `weights` weights. Collective: all ranks pass the same options, number of weights and
 // objective, and the rows that each holds. Every rank gets the same weights, the mean of all
-// clusters. Throws Error(kInvalidArgument) as check(), for data without rows, and if the objective
-// stops being finite (`step` too large). Throws Error(kTimeout) if a lock is not released for a
-// minute (its rank was killed). Throws what Ranks and RingMessages throw.
+// clusters, weighted by their rows. Throws Error(kInvalidArgument) as check(), for data without
+// rows, and if the objective stops being finite (`step` too large). Throws Error(kTimeout) if a
+// lock is not released for a minute (its rank was killed). Throws what Ranks and RingMessages
+// throw.
 HogwildResult hogwild(const RowProblem& problem, std::size_t weights, Ranks& ranks,
                       const HostPlace& place, const HogwildOptions& options);
 

@@ -131,6 +131,16 @@ TEST(Hogwild, ALargeRegularizerIsStable) {
   EXPECT_LT(result.objective, std::log(2) * 1.001);
 }
 
+TEST(Hogwild, AClusterWithoutRowsDoesNotCountInTheMean) {
+  const SparseRows row = generate(kLaw, 0, 1);
+  const auto weights_of = [&](int threads) {
+    Alone alone;
+    const HogwildOptions options{.threads = threads, .epochs = 3};
+    return hogwild({&row, row.labels, kLogistic}, kLaw.columns, alone, {}, options).weights;
+  };
+  EXPECT_EQ(weights_of(2), weights_of(1));
+}
+
 // Ranks of `hosts` hosts as threads. Ranks of a host share memory; hosts exchange messages.
 HogwildResult on_hosts(int ranks, int hosts, HogwildOptions options) {
   const int of_host = ranks / hosts, workers = of_host * options.threads;
