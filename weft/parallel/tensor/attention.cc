@@ -56,11 +56,11 @@ at::Tensor rates_of(const AttentionOptions& o) {
   return rates * (kept + (1 - kept) / s.factor);
 }
 
-// Appends `more` after the first `length` positions of `room`, which grows if needed. Returns all
-// positions.
+// Appends `more` after the first `length` positions of `room`. It gets new memory if it is full, or
+// if a copy of the cache has the same tensor. Returns all positions.
 at::Tensor appended(at::Tensor& room, const at::Tensor& more, std::int64_t length) {
   const std::int64_t count = more.size(2), need = length + count;
-  if (!room.defined() || room.size(2) < need) {
+  if (!room.defined() || room.size(2) < need || room.use_count() > 1) {
     const at::Tensor larger = torch::empty(
         {more.size(0), more.size(1), std::max(need, 2 * length), more.size(3)}, more.options());
     if (length > 0) larger.narrow(2, 0, length).copy_(room.narrow(2, 0, length));
