@@ -1,5 +1,6 @@
 #include "weft/parallel/tensor/attention.h"
 
+#include <c10/core/InferenceMode.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
@@ -144,6 +145,8 @@ at::Tensor AttentionImpl::rotate(const at::Tensor& x, const SequenceLayout& layo
   const std::int64_t t = first + layout.whole;
   if (!cos_.defined() || cos_.size(0) < t || cos_.dtype() != x.dtype() ||
       cos_.device() != x.device()) {
+    // Tensors that are made in inference mode cannot be used in training.
+    const c10::InferenceMode normal(false);
     const at::NoGradGuard no_grad;
     // extend() is called with one more position each time.
     const std::int64_t room = first == 0 ? t : 2 * t;
