@@ -197,7 +197,7 @@ class GptHead : public GptPart {
 
 // Keys and values of the tokens that a model has seen. Each rank has those of its heads: 2 · layers
 // · batch · length · kv_heads · head_width / ranks numbers, and allocates at most twice as many.
-// Use one cache with one model. It is empty at first.
+// Use one cache with one model. It is empty at first. A copy may be extended by itself.
 struct GptCache {
   std::vector<parallel::AttentionCache> blocks;
 

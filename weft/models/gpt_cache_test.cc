@@ -99,6 +99,32 @@ TEST(GptCache, GivesTheLogitsOfAllTokensAtOnceInFloat32) {
   compare(llama3(), at::kFloat);
 }
 
+// Both continue the same five tokens.
+TEST(GptCache, ACopyIsExtendedByItself) {
+  for (const GptOptions& options : {gpt2(), llama()}) {
+    Gpt model(options, TensorParallel());
+    model->to(at::kDouble);
+    model->eval();
+    const at::Tensor tokens = some_tokens(2), others = (tokens + 1) % 13;
+    GptCache cache;
+    model->extend(tokens.narrow(1, 0, 4), cache);
+    model->extend(tokens.narrow(1, 4, 1), cache);
+    GptCache copy = cache;
+    model->extend(tokens.narrow(1, 5, 1), cache);
+    const void* const room = cache.blocks[0].keys.const_data_ptr();
+    const at::Tensor of_copy = model->extend(others.narrow(1, 5, 1), copy),
+                     last = model->extend(tokens.narrow(1, 6, 1), cache);
+    EXPECT_EQ(cache.blocks[0].keys.const_data_ptr(), room) << "it has room for more";
+    const auto wanted = [&](const at::Tensor& all) {
+      return model->forward(all).detach().narrow(1, all.size(1) - 1, 1);
+    };
+    EXPECT_TRUE(torch::allclose(last, wanted(tokens.narrow(1, 0, 7)), 1e-10, 1e-10));
+    EXPECT_TRUE(torch::allclose(
+        of_copy, wanted(torch::cat({tokens.narrow(1, 0, 5), others.narrow(1, 5, 1)}, 1)), 1e-10,
+        1e-10));
+  }
+}
+
 TEST(GptCache, StoresOnlyTheRanksOwnHeads) {
   replicate(2, [](Group group) {
     Gpt model(llama(), TensorParallel(std::move(group), kSeed));

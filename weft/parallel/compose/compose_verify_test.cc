@@ -1,6 +1,7 @@
 // A processor that computes wrongly is found by computing again on another rank.
 #include <cstring>
 
+#include "weft/base/testing/refusal.h"
 #include "weft/parallel/compose/internal/verification.h"
 #include "weft/parallel/compose/testing/parity.h"
 #include "weft/parallel/compose/testing/tampered.h"
@@ -140,6 +141,18 @@ TEST(Verify, RefusesPlansWhoseGradientsCannotBeCompared) {
   EXPECT_THAT(refused(on({{"dp", 2}}), {.experts = 2}), HasSubstr("experts"));
   EXPECT_THAT(refused(on({{"dp", 2}}, {.skip_not_finite = false}), {}),
               HasSubstr("skip_not_finite"));
+}
+
+TEST(Verify, RefusesAStepOfSeveralBatches) {
+  const Case c = on({{"dp", 2}}, {.accumulate = 2});
+  replicate(2, [&](const Group& group) {
+    Rank rank(group, c);
+    EXPECT_THAT(refusal([&] { rank.step(0); }, Errc::kBadConfig),
+                testing::HasSubstr("several batches is not supported; call set_accumulate(1)"));
+    rank.model.set_accumulate(1);
+    EXPECT_TRUE(rank.step(0));
+    EXPECT_THAT(rank.model.wrong_gradients(), IsEmpty());
+  });
 }
 
 }  // namespace

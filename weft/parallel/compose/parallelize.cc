@@ -29,6 +29,11 @@ Tensors ParallelModel::predict(const Tensors& inputs) { return composed_->batche
 bool ParallelModel::step() { return composed_->optimizer.step(); }
 void ParallelModel::verify(const Tensors& inputs, const Tensors& targets,
                            const std::function<void(int replica)>& seed) {
+  if (composed_->batches.accumulate() > 1) {
+    throw Error(Errc::kBadConfig,
+                "verify: a step of several batches is not supported; call set_accumulate(1) for "
+                "this step");
+  }
   WEFT_REQUIRE(composed_->batches.kept() == 0, "verify: call it before the first batch of a step");
   composed_->verifier.begin(inputs, targets, seed);
 }

@@ -104,8 +104,8 @@ class ParallelModel {
   // batch too, with the same weights. step() compares the bits. If they differ, it skips the step,
   // returns false, and computes them again to see which rank is wrong. The bits are equal on
   // processors of one kind with the same number of threads. `seed` seeds libtorch's generator as
-  // the given replica does. Costs a forward and a backward. Throws kBadConfig for plans with one
-  // replica, with micro-shards, experts or synchronized batch norms, or without skip_not_finite.
+  // the given replica does. Costs a forward and a backward. Throws kBadConfig for one replica,
+  // several batches a step, micro-shards, experts, synchronized batch norms, or no skip_not_finite.
   void verify(const Tensors& inputs, const Tensors& targets,
               const std::function<void(int replica)>& seed);
   // The values of the model that this rank holds, in place, with their places in the whole model:

@@ -1,11 +1,14 @@
 // Plain replicas under parallelize(): the features of data_parallel().
 #include <torch/nn/modules/batchnorm.h>
+#include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/sgd.h>
 
 #include <future>
 
 #include "weft/base/testing/refusal.h"
+#include "weft/parallel/compose/testing/own_net.h"
 #include "weft/parallel/compose/testing/parity.h"
 
 namespace weft::parallel {
@@ -109,6 +112,51 @@ TEST(Replicas, WeightSamplesOfAccumulatedBatchesWithinEachBatch) {
     if (world.rank() == 0) together = state;
   });
   expect_close(together, alone, 1e-10, "two uneven batches");
+}
+
+// Two Linears. The weight of one is not contiguous, so that replicas cannot update it in place.
+torch::nn::Sequential linears(std::size_t strided) {
+  torch::nn::Sequential all(torch::nn::Linear(3, 8), torch::nn::Linear(8, 2));
+  all->to(at::kDouble);
+  fill(*all);
+  at::Tensor weight = all->ptr(strided)->parameters()[0];
+  weight.set_data(weight.detach().t().contiguous().t());
+  EXPECT_FALSE(all->ptr(strided)->parameters()[0].is_contiguous());
+  return all;
+}
+
+TEST(Replicas, AccumulateLikeOneProcessIfAWeightOfOneStageIsNotContiguous) {
+  Plan plan = trained_with({}, {.accumulate = 2});
+  plan.optimizer = optimizer_spec(torch::optim::SGDOptions(0.1), {});
+  plan.micro_batches = 2;
+  const auto batch_of = [](int batch) { return own_net::inputs().to(at::kDouble) * (batch + 1); };
+  for (const std::size_t strided : {0U, 1U}) {
+    const std::string what = "the weight of block " + std::to_string(strided);
+    torch::nn::Sequential own = linears(strided);
+    std::vector<double> losses;
+    for (int batch = 0; batch < 2; ++batch) {
+      const at::Tensor x = batch_of(batch),
+                       loss = torch::mse_loss(own->forward(x), x.narrow(1, 0, 2));
+      (loss / 2).backward();
+      losses.push_back(loss.item<double>());
+    }
+    Named wanted;
+    for (const auto& item : own->named_parameters()) wanted[item.key()] = item.value().grad();
+    replicate(4, [&](const Group& world) {
+      ParallelModel model = parallelize(own_net::model_of(linears(strided)), plan,
+                                        Mesh(world, {{"pp", 2}, {"dp", 2}}));
+      model.zero_grad();
+      for (int batch = 0; batch < 2; ++batch) {
+        const at::Tensor x = batch_of(batch).chunk(2)[static_cast<std::size_t>(model.replica())];
+        EXPECT_NEAR(model.train_step({x}, {x.narrow(1, 0, 2)}),
+                    losses[static_cast<std::size_t>(batch)], 1e-12)
+            << what;
+      }
+      EXPECT_TRUE(model.step());
+      const Named gradients = named(model.gradients());
+      if (world.rank() == 0) expect_close(gradients, wanted, 1e-12, what);
+    });
+  }
 }
 
 TEST(Replicas, DropABatchWithoutAStep) {

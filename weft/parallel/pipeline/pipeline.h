@@ -66,9 +66,9 @@ struct PipelineOptions {
 
 // Returns the cuts whose slowest stage is as fast as possible (plan/mesh/stages.h). It measures
 // the forward and backward of every block on this rank for `sample`, one micro-batch. It calls
-// `make` for each block in turn and keeps none. If blocks communicate, all their ranks call this.
-// Ranks may measure different times, so use the cuts of one rank. Throws what the blocks throw, and
-// Error(kInvalidArgument) for too few blocks.
+// `make` for each block in turn, keeps none, and leaves its gradients and buffers as they were. If
+// blocks communicate, all their ranks call this. Ranks may measure different times, so use the cuts
+// of one rank. Throws what the blocks throw, and Error(kInvalidArgument) for too few blocks.
 std::vector<int> measured_cuts(int num_blocks, int stages, const std::function<Block(int)>& make,
                                const Tensors& sample);
 

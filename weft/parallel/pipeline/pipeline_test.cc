@@ -4,6 +4,7 @@
 
 #include <gmock/gmock.h>
 #include <torch/csrc/autograd/custom_function.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/optim/sgd.h>
 
@@ -363,6 +364,30 @@ TEST(Pipeline, CutsByTheTimesOfItsBlocksAndMakesOnlyItsOwn) {
   for (const int block : made[1]) EXPECT_GE(block, cut);
   EXPECT_EQ(static_cast<int>(made[0].size()), 6 + cut);
   EXPECT_EQ(static_cast<int>(made[1].size()), 6 - cut);
+}
+
+// Each call of `make` returns the same blocks.
+TEST(Pipeline, LeavesTheBlocksThatItTimesAsTheyWere) {
+  replicate(2, [](const Group& group) {
+    std::vector<torch::nn::BatchNorm1d> norms;
+    for (int i = 0; i < 4; ++i) {
+      norms.emplace_back(kFeatures);
+      norms.back()->to(at::kDouble);
+    }
+    const at::Tensor of_the_caller = torch::ones({kFeatures}, at::kDouble);
+    norms[0]->bias.mutable_grad() = of_the_caller.clone();
+    PipelineOptions options = options_of(Algorithm::kOneForwardOneBackward, 2);
+    options.sample = {input_of(0)};
+    const Pipeline model(
+        group, 4, [&](int i) { return block(norms[static_cast<std::size_t>(i)]); }, options);
+    EXPECT_TRUE(at::equal(norms[0]->bias.grad(), of_the_caller));
+    norms[0]->bias.mutable_grad().reset();
+    for (const torch::nn::BatchNorm1d& norm : norms) {
+      EXPECT_EQ(norm->num_batches_tracked.item<std::int64_t>(), 0);
+      EXPECT_TRUE(at::equal(norm->running_mean, torch::zeros({kFeatures}, at::kDouble)));
+      EXPECT_FALSE(norm->weight.grad().defined() || norm->bias.grad().defined());
+    }
+  });
 }
 
 }  // namespace

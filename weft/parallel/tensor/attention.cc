@@ -1,5 +1,6 @@
 #include "weft/parallel/tensor/attention.h"
 
+#include <c10/core/InferenceMode.h>
 #include <torch/nn/module.h>
 #include <torch/types.h>
 
@@ -56,11 +57,11 @@ at::Tensor rates_of(const AttentionOptions& o) {
   return rates * (kept + (1 - kept) / s.factor);
 }
 
-// Appends `more` after the first `length` positions of `room`, which grows if needed. Returns all
-// positions.
+// Appends `more` after the first `length` positions of `room`. It gets new memory if it is full, or
+// if a copy of the cache has the same tensor. Returns all positions.
 at::Tensor appended(at::Tensor& room, const at::Tensor& more, std::int64_t length) {
   const std::int64_t count = more.size(2), need = length + count;
-  if (!room.defined() || room.size(2) < need) {
+  if (!room.defined() || room.size(2) < need || room.use_count() > 1) {
     const at::Tensor larger = torch::empty(
         {more.size(0), more.size(1), std::max(need, 2 * length), more.size(3)}, more.options());
     if (length > 0) larger.narrow(2, 0, length).copy_(room.narrow(2, 0, length));
@@ -144,6 +145,8 @@ at::Tensor AttentionImpl::rotate(const at::Tensor& x, const SequenceLayout& layo
   const std::int64_t t = first + layout.whole;
   if (!cos_.defined() || cos_.size(0) < t || cos_.dtype() != x.dtype() ||
       cos_.device() != x.device()) {
+    // Tensors that are made in inference mode cannot be used in training.
+    const c10::InferenceMode normal(false);
     const at::NoGradGuard no_grad;
     // extend() is called with one more position each time.
     const std::int64_t room = first == 0 ? t : 2 * t;

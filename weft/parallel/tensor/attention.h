@@ -55,7 +55,7 @@ struct AttentionOptions {
 };
 
 // Keys (rotated) and values of the positions so far, which extend() does not compute again. A rank
-// has those that its queries use.
+// has those that its queries use. A copy may be extended by itself: it shares memory until then.
 struct AttentionCache {
   at::Tensor keys, values;  // [batch, heads, room for more, head_width]
   std::int64_t length = 0;  // Number of positions.

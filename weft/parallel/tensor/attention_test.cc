@@ -4,6 +4,7 @@
 
 #include <torch/nn/functional.h>
 #include <torch/nn/modules/embedding.h>
+#include <torch/utils.h>
 
 #include <limits>
 
@@ -290,6 +291,25 @@ TEST(TensorAttention, HasTheSameDropoutForEverySplitOfHeads) {
     expect_close(layer->forward(x.to(at::kFloat)).detach(), y.detach(), "with dropout");
     layer->eval();
     EXPECT_FALSE(torch::allclose(layer->forward(x.to(at::kFloat)), y)) << "evaluation drops none";
+  });
+}
+
+TEST(TensorAttention, TrainsAfterAForwardInInferenceMode) {
+  on_ranks(1, [](const TensorParallel& tp) {
+    Attention layer(AttentionOptions{.width = 8, .heads = 2, .rope_theta = 100}, tp);
+    layer->to(at::kDouble);
+    const at::Tensor x = wave({2, 6, 8}, 0.1), factors = wave({2, 6, 8}, 0.6);
+    const auto gradient = [&] {
+      layer->zero_grad();
+      (layer->forward(x) * factors).sum().backward();
+      return layer->q_proj->weight.grad().clone();
+    };
+    const at::Tensor wanted = gradient();
+    {
+      const torch::InferenceMode inference;
+      layer->forward(wave({2, 9, 8}, 0.1));  // more positions than before
+    }
+    expect_close(gradient(), wanted, "gradient");
   });
 }
 

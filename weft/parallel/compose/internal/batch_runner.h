@@ -32,6 +32,7 @@ class BatchRunner {
   Tensors predict(const Tensors& inputs);
   void zero_grad();
   void set_accumulate(int batches);
+  int accumulate() const { return accumulate_; }  // batches of a step
   // For Verifier::Compute.
   Checksums checksums_of(const Tensors& inputs, const Tensors& targets, int shift);
 

@@ -119,6 +119,9 @@ struct Composition {
   std::vector<int> cuts;
   std::vector<Stage> stages;
   OwnModules own_modules;
+  // True if all ranks keep replicas of their whole stages. All ranks have the same value, since the
+  // weights of losses and the order of collectives depend on it.
+  bool keeps_whole = false;
   Contexts contexts;  // of the loss
   Precision precision = Precision::kAsItIs;
   std::optional<LossScale> scaler;

@@ -57,42 +57,13 @@ TensorParallel context_of(const Composition& c, int block) {
   return tp;
 }
 
-// Restores blocks after their timing, since a model may return the same block each time.
-class Measured {
- public:
-  Measured() = default;
-  ~Measured() { restore(); }
-  Measured(const Measured&) = delete;
-  Measured& operator=(const Measured&) = delete;
-
-  Block next(Block block) {
-    restore();
-    module_ = block.module;
-    set_back_ = preserve_buffers(block)();
-    return block;
-  }
-
- private:
-  void restore() {
-    if (!module_) return;
-    for (const at::Tensor& parameter : module_->parameters())
-      parameter.mutable_grad() = at::Tensor();
-    set_back_();
-    module_.reset();
-  }
-
-  std::shared_ptr<torch::nn::Module> module_;
-  std::function<void()> set_back_;
-};
-
 // Cuts by the times of world rank 0, for all ranks.
 std::vector<int> measured(const Composition& c, int stages) {
   std::vector<int> cuts(static_cast<std::size_t>(stages - 1));
   if (c.mesh.coordinate("pp") == 0) {  // uses all ranks of tp, but whole sequences and all experts
-    Measured measured;
     const auto make = [&](int number) {
       const Contexts contexts{.tp = context_of(c, number), .cp = {}, .ep = {}};
-      return measured.next(make_block(c, number, contexts));
+      return make_block(c, number, contexts);
     };
     cuts = measured_cuts(static_cast<int>(c.model.blocks.size()), stages, make, c.plan.sample);
   }

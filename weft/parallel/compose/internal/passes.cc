@@ -4,7 +4,8 @@
 //   cut stages               makes the stages, which all others go through
 //   split sequence,          cp and ep must exist before the factories of blocks get their Contexts
 //     place experts
-//   split layers             makes the blocks and lists their parameters by name
+//   split layers             makes the blocks and lists their parameters by name. All ranks then
+//                            agree whether they keep whole stages
 //   join batch norms         replaces layers, so before anything moves or wraps a block
 //   move to device,          wrap Block::forward, each around the one before. So a recomputed block
 //     precision, recompute   runs in the precision and on the device of the first time
@@ -29,6 +30,7 @@
 
 #include "weft/base/config.h"
 #include "weft/base/text/words.h"
+#include "weft/comm/texts.h"
 #include "weft/parallel/compose/autocast.h"
 #include "weft/parallel/compose/internal/composition.h"
 #include "weft/parallel/compose/internal/on_device.h"
@@ -254,7 +256,8 @@ std::string run(const Pass& pass, Composition& c) {
       std::string what = pass.run(c);
       // Blocks are the program's own and may fail on one rank. The others notice it here: groups
       // that later passes make would wait for that rank until their timeout.
-      if (pass.run == split_layers) c.mesh.world().barrier();
+      if (pass.run == split_layers)
+        c.keeps_whole = comm::holds_on_all(c.mesh.world(), can_keep_stages_whole(c));
       return what;
     } catch (const Error& error) {
       if (error.code() != Errc::kBadConfig) throw;

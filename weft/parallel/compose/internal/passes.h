@@ -13,6 +13,10 @@ std::string axis(const Mesh& mesh, const char* name);
 // True if Plan::without names the pass.
 bool left_out(const Composition& composition, const std::string& pass);
 
+// True if this rank can have replicas: all parameters of its stages, in types that are updated
+// directly. Ranks may differ, for example by their stages (Composition::keeps_whole).
+bool can_keep_stages_whole(const Composition& composition);
+
 // The name in the whole model of a tensor that is tied with another block's; null for others.
 const std::string* tied_name(const Block& block, const at::Tensor& tensor);
 

@@ -24,12 +24,9 @@ bool left_out(const Composition& c, const std::string& name) {
   return std::find(c.plan.without.begin(), c.plan.without.end(), name) != c.plan.without.end();
 }
 
-namespace {
-
-// True if replicas are used: every rank has all parameters of its stages, in types that are updated
-// directly. Codecs on one host, or for models that are divided further or have several stages, use
-// shards instead: their memory is saved for all stages together.
-bool keeps_stages_whole(const Composition& c) {
+// Codecs on one host, or for models that are divided further or have several stages, use shards
+// instead: their memory is saved for all stages together.
+bool can_keep_stages_whole(const Composition& c) {
   if (c.mesh.size("fsdp") > 1 || c.mesh.size("ep") > 1) return false;
   // Each accumulated batch is summed over the ranks separately.
   if (c.plan.micro_shards > 0 && c.plan.accumulate > 1) return false;
@@ -49,9 +46,11 @@ bool keeps_stages_whole(const Composition& c) {
   return true;
 }
 
+namespace {
+
 // 2: gradients are sent during the last backward.
 int engine_stage(const Composition& c) {
-  return keeps_stages_whole(c) ? 0 : c.mesh.size("fsdp") > 1 ? c.plan.zero_stage : 2;
+  return c.keeps_whole ? 0 : c.mesh.size("fsdp") > 1 ? c.plan.zero_stage : 2;
 }
 
 // The parameters of a stage that differ between replicas.
@@ -149,7 +148,7 @@ bool joins_micro_batches(const Composition& c) {
 }  // namespace
 
 bool sums_gradients(const Composition& c) {
-  const bool whole = keeps_stages_whole(c), copies = c.copies().size() > 1;
+  const bool whole = c.keeps_whole, copies = c.copies().size() > 1;
   const bool coded = c.plan.codec != "none" && !whole,
              over_batches = whole && c.plan.accumulate > 1;
   return c.plan.micro_shards > 0 || c.mesh.size("ep") > 1 || joins_micro_batches(c) ||

@@ -2,10 +2,12 @@
 
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
+#include <torch/nn/module.h>
 
 #include <algorithm>
 #include <chrono>
 #include <limits>
+#include <utility>
 
 #include "weft/parallel/pipeline/internal/graph.h"
 #include "weft/plan/mesh/stages.h"
@@ -16,8 +18,39 @@ namespace {
 
 constexpr int kRuns = 3;
 
+// Leaves a block as it was before its runs, since `make` may return the same block again: its
+// gradients, and its buffers such as running statistics.
+class Untouched {
+ public:
+  explicit Untouched(const Block& block) {
+    if (!block.module) return;
+    parameters_ = block.module->parameters();
+    for (const at::Tensor& parameter : parameters_)
+      gradients_.push_back(std::exchange(parameter.mutable_grad(), at::Tensor()));
+    for (const at::Tensor& buffer : block.module->buffers()) {
+      if (buffer.layout() != at::kStrided) continue;  // sparse ones are constant
+      buffers_.push_back(buffer);
+      values_.push_back(buffer.clone());
+    }
+  }
+  ~Untouched() {
+    const at::NoGradGuard no_grad;
+    for (std::size_t i = 0; i < parameters_.size(); ++i)
+      parameters_[i].mutable_grad() = gradients_[i];
+    for (std::size_t i = 0; i < buffers_.size(); ++i) {
+      // Constant buffers may be expanded, and cannot be written then.
+      if (!at::equal(buffers_[i], values_[i])) buffers_[i].variable_data().copy_(values_[i]);
+    }
+  }
+  Untouched(const Untouched&) = delete;
+  Untouched& operator=(const Untouched&) = delete;
+
+ private:
+  Tensors parameters_, gradients_, buffers_, values_;
+};
+
 // Times one block at a time, so that rank 0 does not need more memory than in training. Restores
-// the random generator.
+// the blocks and the random generator.
 std::vector<plan::Block> time_blocks(int num_blocks, const std::function<Block(int)>& make,
                                      const Tensors& sample) {
   at::Generator generator = at::detail::getDefaultCPUGenerator();
@@ -26,6 +59,7 @@ std::vector<plan::Block> time_blocks(int num_blocks, const std::function<Block(i
   Tensors x = sample;
   for (int i = 0; i < num_blocks; ++i) {
     const Block block = make(i);
+    const Untouched untouched(block);
     double best = std::numeric_limits<double>::infinity();
     Tensors y;
     for (int run = 0; run < kRuns + 1; ++run) {  // the first run warms up
