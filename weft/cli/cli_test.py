@@ -1426,6 +1426,22 @@ class Training(unittest.TestCase):
         newest = sorted((self.run_of("run") / "ckpt").iterdir())[-1]
         self.assertGreater(int(re.sub(r"\D", "", newest.name)), 0)
 
+    def test_a_checkpoint_that_does_not_fit_into_the_grace_period_is_said_without_a_launcher(self):
+        command = [WEFT, "train", "recipes/shapes", *TINY, *self.images, "--grace", "1"]
+        command += ["--set", f"run.dir={self.folder.name}", "--name", "run"]
+        hangs = environment(WEFT_FAIL="step.begin:step=3:action=sleep")
+        with subprocess.Popen(
+            command, cwd=ROOT, env=hangs, stderr=subprocess.PIPE, text=True
+        ) as process:
+            for line in process.stderr:
+                if "failpoint step.begin" in line:
+                    break
+            process.send_signal(signal.SIGTERM)
+            rest = process.stderr.read()
+            code = process.wait(timeout=60)
+        self.assertEqual(code, 128 + signal.SIGKILL, rest)
+        self.assertIn("weft: no checkpoint fit into the grace period (--grace)\n", rest)
+
     def test_the_surviving_rank_names_the_killed_rank(self):
         command = [
             WEFT,

@@ -40,7 +40,7 @@ volatile std::sig_atomic_t stop_signal = 0, grace_s = 0;
 void end_after_grace(int) {
   constexpr char kLine[] = "weft: no checkpoint fit into the grace period (--grace)\n";
   [[maybe_unused]] const auto written = ::write(STDERR_FILENO, kLine, sizeof kLine - 1);
-  ::_exit(128 + stop_signal);
+  ::_exit(128 + SIGKILL);  // 128 + SIGTERM says that a checkpoint was saved
 }
 
 void request_stop(int number) {

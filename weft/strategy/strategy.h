@@ -42,8 +42,9 @@ struct Strategy {
   std::int64_t period = 0;
   // Steps at the start with an exchange after each one: "post-local SGD" (Lin and others 2020).
   std::int64_t sync_steps = 0;
-  // Steps between changes of the period, which then falls with the loss: AdaComm (Wang and Joshi
-  // 2019). 0: the period stays. Not with diloco.
+  // Steps between changes of the period, which then falls with the loss, or by half where the loss
+  // has not fallen enough: AdaComm (Wang and Joshi 2019). 0: the period stays. Not with diloco and
+  // asynchronous rules.
   std::int64_t adapt_steps = 0;
   // slow_momentum and diloco: learning rate and momentum of the step that the exchange makes. Below
   // 0: the rule's default. slow_momentum: 1 and 0.5. diloco: 0.7 and 0.9. downpour: factor of what

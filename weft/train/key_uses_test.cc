@@ -58,6 +58,20 @@ TEST(IdleKeys, OfCheckpointsAreNamedWithoutCheckpoints) {
   }
 }
 
+TEST(IdleKeys, OfTheDecayOfVectorsAreNamedForLars) {
+  const std::vector<std::string> words = {"optimizer.weight_decay=0.01",
+                                          "optimizer.decay_vectors=false"};
+  const auto with = [&](const char* optimizer) {
+    std::vector<std::string> all = words;
+    all.emplace_back(optimizer);
+    return idle(all);
+  };
+  EXPECT_THAT(with("optimizer.name=lars"),
+              ElementsAre("optimizer.decay_vectors (--set) has no effect: lars never decays biases "
+                          "and normalization layers"));
+  EXPECT_THAT(with("optimizer.name=lamb"), IsEmpty());
+}
+
 TEST(IdleKeys, OfCopiesAreNamedWhereNoLossOfARankIsAnswered) {
   Config config(recipe_schema());
   EXPECT_FALSE(internal::idle_copies(config, false));

@@ -246,6 +246,13 @@ TEST(Options, OfAProgramRefuseKeysThatTheOthersDoNotUse) {
                         "not \"adamw\""));
   EXPECT_THAT(refused({"schedule.gamma=0.5"}), HasSubstr("is for schedule.name = \"step\""));
   EXPECT_THAT(refused({"strategy.codec=bf16"}), HasSubstr("strategy.codec (--set) is for"));
+  for (const std::string name : {"diloco", "downpour", "easgd_async", "ad_psgd"}) {
+    EXPECT_THAT(refused({"strategy.name=" + name, "strategy.adapt_steps=4"}),
+                HasSubstr("strategy.adapt_steps (--set) is for strategy.name = \"local_sgd\" or "
+                          "\"slow_momentum\" or \"easgd\" or \"gossip\", not \"" + name));
+  }
+  EXPECT_THAT(refused({"strategy.name=ad_psgd", "strategy.codec=bf16"}),
+              AllOf(HasSubstr("strategy.codec (--set) is for"), HasSubstr("not \"ad_psgd\"")));
   EXPECT_THAT(refused({"parallel.plan=auto", "parallel.dp=2"}), HasSubstr("parallel.dp is set"));
   EXPECT_THAT(refused({"run.recipe=shapes"}), HasSubstr("has no effect on a program: leave it"));
   EXPECT_EQ(load_options(file, {"optimizer.betas=[0.8,0.9]", "parallel.tp=2"}).mesh, "dp=0,tp=2");

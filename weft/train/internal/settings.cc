@@ -87,7 +87,9 @@ void batch_settings(Options& o, SettingsVisitor& visit) {
   visit("train.batch_per_rank", o.batch_per_rank,
         "Samples of a step for each replica. 0: train.batch divided over the replicas.",
         between(0, kMaxSamples));
-  visit("train.max_steps", o.max_steps, "Stop after this many steps. 0: after train.epochs.",
+  visit("train.max_steps", o.max_steps,
+        "Most steps; training ends after train.epochs at the latest. The schedule follows "
+        "train.epochs. 0: no limit.",
         at_least(0));
   visit("train.device", device,
         "Where a rank computes: cpu; cuda (the device with its number on the host); cuda:0, … (one "
@@ -243,7 +245,7 @@ void optimizer_settings(Options& o, SettingsVisitor& visit) {
   visit("optimizer.l1", optimizer.l1, "L1 penalty.", at_least(0),
         for_optimizers({"sgd", "rmsprop", "adagrad", "adam", "adamw", "lion"}));
   visit("optimizer.decay_vectors", o.plan.decay_vectors,
-        "Apply weight decay and L1 to biases and normalization layers, too.");
+        "Apply weight decay and L1 to biases and normalization layers, too. lars never does.");
   visit("optimizer.max_grad_norm", optimizer.max_grad_norm,
         "Maximum of the global gradient norm (clipping). 0: no clipping.", at_least(0));
   o.plan.optimizer = optimizer_of(optimizer);
@@ -280,8 +282,9 @@ void strategy_settings(strategy::Strategy& o, SettingsVisitor& visit) {
         "Steps at the start with an exchange after each one (post-local SGD).", at_least(0),
         for_strategies(worker_strategies()));
   visit("strategy.adapt_steps", o.adapt_steps,
-        "Steps between changes of the period, which falls with the loss (AdaComm). 0: it stays.",
-        at_least(0), for_strategies(worker_strategies()));
+        "Steps between changes of the period, which falls with the loss (AdaComm), or by half "
+        "where the loss has not fallen enough. 0: it stays.",
+        at_least(0), for_strategies({"local_sgd", "slow_momentum", "easgd", "gossip"}));
   visit("strategy.lr", o.lr,
         "Learning rate of the exchange (slow_momentum, diloco, downpour, and gossip with a codec). "
         "Below 0: 0.7 for diloco, by codec for gossip, else 1.",
@@ -312,7 +315,9 @@ void strategy_settings(strategy::Strategy& o, SettingsVisitor& visit) {
   visit("strategy.codec", o.codec,
         "Compression of what the workers exchange: none, bf16, int8:64, topk:0.01, … "
         "(docs/compression.md).",
-        {}, for_strategies(worker_strategies()));
+        {},
+        for_strategies({"local_sgd", "slow_momentum", "diloco", "easgd", "gossip", "downpour",
+                        "easgd_async"}));
 }
 
 void mesh_settings(Options& o, SettingsVisitor& visit) {
