@@ -67,8 +67,7 @@ class ClientTensors {
   std::size_t find(const std::string& name) const;
   std::vector<bool> choose(const std::vector<std::string>& names) const;
   void check_finite(const std::string& name, const float* values, std::size_t count) const;
-  void load(Outstanding& push, Shard& shard, const std::vector<bool>& chosen,
-            const float* values);
+  void load(Outstanding& push, Shard& shard, const std::vector<bool>& chosen, const float* values);
   void pull_shard(std::uint32_t number, const std::vector<bool>& chosen, Ticket ticket);
   void pull_deltas(std::uint32_t number, const std::vector<bool>& chosen, Ticket ticket);
   void take_values(const Request& pull, std::string_view payload);

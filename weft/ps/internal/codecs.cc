@@ -19,10 +19,8 @@ struct Head {
 
 compress::Draw draw_of(std::uint64_t seed, const Request& request, std::uint32_t key,
                        std::uint32_t step) {
-  return {.seed = seed,
-          .step = step,
-          .unit = key,
-          .rank = static_cast<int>(request.worker & 0xffffff)};
+  return {
+      .seed = seed, .step = step, .unit = key, .rank = static_cast<int>(request.worker & 0xffffff)};
 }
 
 std::unique_ptr<compress::Codec> codec_of(const std::string& text) {

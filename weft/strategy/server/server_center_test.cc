@@ -123,9 +123,9 @@ TEST(ServerCenter, ForgetsWhatACodecHasNotSentWhenTheRuleRestarts) {
       const MakeCenter make = [](const Group& workers, const at::Tensor& like) {
         return server_center(workers, like, {.codec = "topk:0.1"});
       };
-      const auto rule = make_rule(
-          {.name = name, .period = 1, .codec = "topk:0.1"},
-          {.workers = group, .world = group, .weights = {x}, .make_center = make});
+      const auto rule =
+          make_rule({.name = name, .period = 1, .codec = "topk:0.1"},
+                    {.workers = group, .world = group, .weights = {x}, .make_center = make});
       for (int step = 1; step <= 5; ++step) {
         x.sub_(gradient(x.to(torch::kDouble), group.rank()), kLr);
         rule->after_step({step, kLr, 0, 1});
