@@ -249,7 +249,8 @@ TEST(Options, OfAProgramRefuseKeysThatTheOthersDoNotUse) {
   for (const std::string name : {"diloco", "downpour", "easgd_async", "ad_psgd"}) {
     EXPECT_THAT(refused({"strategy.name=" + name, "strategy.adapt_steps=4"}),
                 HasSubstr("strategy.adapt_steps (--set) is for strategy.name = \"local_sgd\" or "
-                          "\"slow_momentum\" or \"easgd\" or \"gossip\", not \"" + name));
+                          "\"slow_momentum\" or \"easgd\" or \"gossip\", not \"" +
+                          name));
   }
   EXPECT_THAT(refused({"strategy.name=ad_psgd", "strategy.codec=bf16"}),
               AllOf(HasSubstr("strategy.codec (--set) is for"), HasSubstr("not \"ad_psgd\"")));
