@@ -132,14 +132,14 @@ int Supervisor::run_by_membership() {
   const auto failed = first_failure(node_.situation);
   if (failed && !node_.situation.ranks[static_cast<std::size_t>(*failed)]->done_without) {
     node_.err->print(report(node_.situation));
-    return code_of(*node_.situation.ranks[static_cast<std::size_t>(*failed)]);
+    return code_after(*node_.situation.ranks[static_cast<std::size_t>(*failed)]);
   }
   return follower_->membership().done ? 0 : departures_.stop_code();
 }
 
 // A replacement gets no signal before it has joined the others. If they ask it to stop, it ends as
 // after SIGTERM, also when the launcher got SIGINT.
-int Supervisor::code_of(const RankEnd& end) const {
+int Supervisor::code_after(const RankEnd& end) const {
   const bool was_asked = !end.status.signaled && end.status.code() == 128 + SIGTERM;
   return was_asked && node_.situation.stop_signals > 0 ? departures_.stop_code()
                                                        : end.status.code();
@@ -165,7 +165,7 @@ int Supervisor::run_attempts() {
     if (!again && by_store) return end_of_store();
     if (!again && by_servers) return end_of_servers();
     if (!again && whole.hang) return exit_code(Errc::kTimeout);
-    if (!again) return failed ? code_of(*whole.ranks[static_cast<std::size_t>(*failed)]) : 0;
+    if (!again) return failed ? code_after(*whole.ranks[static_cast<std::size_t>(*failed)]) : 0;
     begin_again(last);
     if (!start_again()) {
       departures_.say_how_it_went();

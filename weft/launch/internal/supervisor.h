@@ -43,7 +43,7 @@ class Supervisor {
   // The attempts of a job that this launcher decides about, or what the membership says.
   int run_attempts();
   // The exit code of the launcher after this end of a rank.
-  int code_of(const RankEnd& end) const;
+  int code_after(const RankEnd& end) const;
   int run_by_membership();
   void start_attempt();
   bool start_again();
