@@ -24,8 +24,6 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
-#include <algorithm>
-
 #include "weft/base/caught/caught.h"
 #include "weft/engine/internal/replica.h"
 #include "weft/engine/internal/sharded_model.h"
@@ -79,12 +77,11 @@ void Engine::check_module() {
   hooks_.commit();
   // backward() or weft's optimizer average the gradients.
   if (updates_ || group_.size() == 1) return;
-  const int param = hooks_.changed_since_grad();
-  WEFT_REQUIRE(
-      param < 0,
-      "'" + params_[internal::index(std::max(param, 0))].name +
-          "' was changed after torch::autograd::grad() had taken gradients, which weft has "
-          "not averaged over the ranks; use backward(), or weft's optimizer");
+  const internal::Param* const changed = hooks_.changed_since_grad();
+  WEFT_REQUIRE(changed == nullptr,
+               "'" + changed->name +
+                   "' was changed after torch::autograd::grad() had taken gradients, which weft "
+                   "has not averaged over the ranks; use backward(), or weft's optimizer");
 }
 
 void Engine::show_gradients() {

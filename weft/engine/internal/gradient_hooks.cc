@@ -50,11 +50,11 @@ void GradientHooks::note_grad() {
     at_grad_.push_back(sample_lines(param->tensor, 0));
 }
 
-int GradientHooks::changed_since_grad() const {
+const Param* GradientHooks::changed_since_grad() const {
   for (std::size_t i = 0; i < at_grad_.size(); ++i) {
-    if (sample_lines(params_[i].tensor, 0) != at_grad_[i]) return static_cast<int>(i);
+    if (sample_lines(params_[i].tensor, 0) != at_grad_[i]) return &params_[i];
   }
-  return -1;
+  return nullptr;
 }
 
 // zero_grad() resets them, or fills them with zeros.

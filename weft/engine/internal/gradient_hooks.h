@@ -32,8 +32,8 @@ class GradientHooks {
   // Called within backward() and grad(). If it is grad() of parameters, their hooks do not run.
   void note_grad();
   // A parameter that the program has changed since such a grad(), without a backward() after it;
-  // -1: none.
-  int changed_since_grad() const;
+  // null: none.
+  const Param* changed_since_grad() const;
 
  private:
   const ParamList& params_;

@@ -41,9 +41,8 @@ RegisteredParams::RegisteredParams(const std::vector<Block>& blocks,
     modules_.emplace_back(block.name, block.module);
     each_parameter(*block.module, [&](const c10::TensorImpl* impl) { list_.push_back(impl); });
     if (!with_buffers_) continue;
-    each_buffer(*block.module, [&](const at::Tensor& buffer) { buffers_.push_back(buffer); });
     for (const auto& item : block.module->named_buffers())
-      buffer_names_.push_back(full_name(block.name, item.key()));
+      buffers_.push_back({full_name(block.name, item.key()), item.value()});
   }
 }
 
@@ -56,7 +55,9 @@ void RegisteredParams::check() const {
       ++place;
     });
   }
-  if (!same || place != list_.size()) look_for_params();
+  if (same && place == list_.size()) return;
+  const auto named = [](const torch::nn::Module& module) { return module.named_parameters(); };
+  look_for(params_, named, "parameter", "its gradient is not combined over the ranks");
 }
 
 void RegisteredParams::check_buffers() const {
@@ -65,54 +66,37 @@ void RegisteredParams::check_buffers() const {
   bool same = true;
   for (const auto& [name, module] : modules_) {
     each_buffer(*module, [&](const at::Tensor& buffer) {
-      same = same && place < buffers_.size() && buffers_[place].is_same(buffer);
+      same = same && place < buffers_.size() && buffers_[place].tensor.is_same(buffer);
       ++place;
     });
   }
-  if (!same || place != buffers_.size()) look_for_buffers();
+  if (same && place == buffers_.size()) return;
+  // The list of buffers that ranks send each other stays as it was.
+  const auto named = [](const torch::nn::Module& module) { return module.named_buffers(); };
+  look_for(buffers_, named, "buffer", "rank 0's values are not copied to all ranks");
 }
 
-// Names a parameter that came or went. Others may have changed their order.
-void RegisteredParams::look_for_params() const {
+// Throws for a tensor that came, which `named` finds and `before` lacks, or that went. Others may
+// have changed their order.
+template <class Before, class Named>
+void RegisteredParams::look_for(const Before& before, const Named& named, const std::string& kind,
+                                const std::string& consequence) const {
   std::set<const c10::TensorImpl*> known, found;
-  for (const Param& param : params_) known.insert(param.tensor.unsafeGetTensorImpl());
+  for (const auto& one : before) known.insert(one.tensor.unsafeGetTensorImpl());
   for (const auto& [block, module] : modules_) {
-    for (const auto& item : module->named_parameters()) {
+    for (const auto& item : named(*module)) {
       found.insert(item.value().unsafeGetTensorImpl());
       if (!known.contains(item.value().unsafeGetTensorImpl()))
         throw Error(Errc::kInvalidArgument,
-                    "'" + full_name(block, item.key()) +
-                        "' became a parameter of the module after the module was made parallel, "
-                        "so its gradient is not combined over the ranks; " +
-                        kMakeAgain);
+                    "'" + full_name(block, item.key()) + "' became a " + kind +
+                        " of the module after the module was made parallel, so " + consequence +
+                        "; " + kMakeAgain);
     }
   }
-  for (const Param& param : params_) {
-    if (!found.contains(param.tensor.unsafeGetTensorImpl()))
+  for (const auto& one : before) {
+    if (!found.contains(one.tensor.unsafeGetTensorImpl()))
       throw Error(Errc::kInvalidArgument,
-                  "'" + param.name + "' is no longer a parameter of the module; " + kMakeAgain);
-  }
-}
-
-// The list of buffers that ranks send each other stays as it was.
-void RegisteredParams::look_for_buffers() const {
-  std::set<const c10::TensorImpl*> known, found;
-  for (const at::Tensor& buffer : buffers_) known.insert(buffer.unsafeGetTensorImpl());
-  for (const auto& [block, module] : modules_) {
-    for (const auto& item : module->named_buffers()) {
-      found.insert(item.value().unsafeGetTensorImpl());
-      if (!known.contains(item.value().unsafeGetTensorImpl()))
-        throw Error(Errc::kInvalidArgument,
-                    "'" + full_name(block, item.key()) +
-                        "' became a buffer of the module after the module was made parallel, so "
-                        "rank 0's values are not copied to all ranks; " +
-                        kMakeAgain);
-    }
-  }
-  for (std::size_t i = 0; i < buffers_.size(); ++i) {
-    if (!found.contains(buffers_[i].unsafeGetTensorImpl()))
-      throw Error(Errc::kInvalidArgument,
-                  "'" + buffer_names_[i] + "' is no longer a buffer of the module; " + kMakeAgain);
+                  "'" + one.name + "' is no longer a " + kind + " of the module; " + kMakeAgain);
   }
 }
 

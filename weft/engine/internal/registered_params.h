@@ -28,15 +28,19 @@ class RegisteredParams {
   void check_buffers() const;
 
  private:
-  void look_for_params() const;
-  void look_for_buffers() const;
+  struct Buffer {
+    std::string name;
+    at::Tensor tensor;
+  };
+  template <class Before, class Named>
+  void look_for(const Before& before, const Named& named, const std::string& kind,
+                const std::string& consequence) const;
 
   const std::vector<Param>& params_;
   std::vector<std::pair<std::string, std::shared_ptr<torch::nn::Module>>> modules_;
   const bool with_buffers_;
   std::vector<const c10::TensorImpl*> list_;  // all parameters of the modules, as they are found
-  std::vector<at::Tensor> buffers_;           // the same of buffers; keeps them
-  std::vector<std::string> buffer_names_;     // by buffer
+  std::vector<Buffer> buffers_;               // the same of buffers; keeps them
 };
 
 // Ends a message about a change that cannot count: it says what to do.
