@@ -6,6 +6,7 @@
 
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <ATen/MemoryOverlap.h>
 #include <ATen/SequenceNumber.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -243,6 +244,22 @@ Tensors without_undefined(const std::function<Tensors(const Tensors&)>& fn, cons
 }
 
 }  // namespace
+
+PreserveState preserve_buffers(const Tensors& buffers) {
+  Tensors written;
+  for (const at::Tensor& buffer : buffers) {
+    if (buffer.layout() == at::kStrided && at::has_internal_overlap(buffer) != at::MemOverlap::Yes)
+      written.push_back(buffer);
+  }
+  return [written]() -> std::function<void()> {
+    Tensors values;
+    for (const at::Tensor& buffer : written) values.push_back(buffer.clone());
+    return [written, values] {
+      const at::NoGradGuard no_grad;
+      for (std::size_t i = 0; i < written.size(); ++i) written[i].variable_data().copy_(values[i]);
+    };
+  };
+}
 
 PreserveState preserve_generator(const at::Device& device) {
   return [device]() -> std::function<void()> {

@@ -49,6 +49,10 @@ PreserveState preserve_draws(const Context& context) {
 // Saves the state of a device's default generator, from which libtorch's dropout draws.
 PreserveState preserve_generator(const at::Device& device);
 
+// Saves the values of buffers, such as the running statistics of batch norms. Those that cannot be
+// written in place, expanded and sparse ones, are constant.
+PreserveState preserve_buffers(const Tensors& buffers);
+
 struct RecomputeOptions {
   // Restore the default generators of the CPU and of the inputs' CUDA devices. They belong to the
   // whole process: where ranks are threads of one process, restoring them undoes draws that other

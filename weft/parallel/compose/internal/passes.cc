@@ -110,7 +110,7 @@ std::string recompute_blocks(Composition& c) {
       // Inputs may come from the CPU.
       if (c.plan.device.is_cuda()) preserve.push_back(preserve_generator(c.plan.device));
       if (!stage.blocks[i].module->buffers().empty()) {
-        preserve.push_back(preserve_buffers(stage.blocks[i]));
+        preserve.push_back(preserve_buffers(stage.blocks[i].module->buffers()));
         preserve.push_back(preserve_modes(stage.blocks[i]));
       }
       stage.blocks[i].forward = [preserve,

@@ -135,15 +135,6 @@ void Statistics::finish(const Group& replicas, double counted) {
   }
 }
 
-PreserveState preserve_buffers(const engine::Block& block) {
-  return [buffers = block.module->buffers()]() -> std::function<void()> {
-    return [buffers, values = copies_of(buffers)] {
-      const at::NoGradGuard no_grad;
-      for (std::size_t i = 0; i < buffers.size(); ++i) assign(buffers[i], values[i]);
-    };
-  };
-}
-
 PreserveState preserve_modes(const engine::Block& block) {
   return [modules = block.module->modules()]() -> std::function<void()> {
     std::vector<bool> modes;

@@ -57,8 +57,7 @@ class Statistics {
   Tensors sum_;
 };
 
-// Recomputing a block in backward does not change its buffers, and runs in the modes of forward.
-PreserveState preserve_buffers(const engine::Block& block);
+// Recomputing a block in backward runs in the modes of forward.
 PreserveState preserve_modes(const engine::Block& block);
 
 }  // namespace weft::parallel::internal

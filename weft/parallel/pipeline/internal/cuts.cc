@@ -6,10 +6,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 #include <limits>
 #include <utility>
 
 #include "weft/parallel/pipeline/internal/graph.h"
+#include "weft/parallel/recompute/recompute.h"
 #include "weft/plan/mesh/stages.h"
 
 namespace weft::parallel {
@@ -27,26 +29,19 @@ class Untouched {
     parameters_ = block.module->parameters();
     for (const at::Tensor& parameter : parameters_)
       gradients_.push_back(std::exchange(parameter.mutable_grad(), at::Tensor()));
-    for (const at::Tensor& buffer : block.module->buffers()) {
-      if (buffer.layout() != at::kStrided) continue;  // sparse ones are constant
-      buffers_.push_back(buffer);
-      values_.push_back(buffer.clone());
-    }
+    restore_buffers_ = preserve_buffers(block.module->buffers())();
   }
   ~Untouched() {
-    const at::NoGradGuard no_grad;
     for (std::size_t i = 0; i < parameters_.size(); ++i)
       parameters_[i].mutable_grad() = gradients_[i];
-    for (std::size_t i = 0; i < buffers_.size(); ++i) {
-      // Constant buffers may be expanded, and cannot be written then.
-      if (!at::equal(buffers_[i], values_[i])) buffers_[i].variable_data().copy_(values_[i]);
-    }
+    if (restore_buffers_) restore_buffers_();
   }
   Untouched(const Untouched&) = delete;
   Untouched& operator=(const Untouched&) = delete;
 
  private:
-  Tensors parameters_, gradients_, buffers_, values_;
+  Tensors parameters_, gradients_;
+  std::function<void()> restore_buffers_;
 };
 
 // Times one block at a time, so that rank 0 does not need more memory than in training. Restores
