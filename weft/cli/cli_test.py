@@ -34,7 +34,7 @@ TINY = [
     "none",
 ]
 
-# What the components that a build can leave out add to the command line, by CMake option.
+# The commands and options of each component that a build can leave out, by CMake option.
 COMPONENTS = {
     "WEFT_PLAN": ["plan auto", "plan profile", "plan predict", "plan validate"],
     "WEFT_PS": [
@@ -886,14 +886,19 @@ class Training(unittest.TestCase):
         command += ["--name", "run", "--set", "model.name=mlp", "--set", "train.epochs=500"]
         command += ["--set", "train.eval_every=0", *self.images, *words]
         command += ["--progress", "none"]
-        with subprocess.Popen(
-            command, cwd=ROOT, env=environment(WEFT_SLOW_RANK="0:10"), stderr=subprocess.PIPE,
-            text=True
-        ) as process:
-            for line in process.stderr:
-                if "epoch done" in line:
-                    break
+        with self.started(command, "epoch done", WEFT_SLOW_RANK="0:10") as process:
             yield process, command
+
+    @contextlib.contextmanager
+    def started(self, command, line, **variables):
+        """Starts a command. Yields its process once it has printed `line` on stderr."""
+        with subprocess.Popen(
+            command, cwd=ROOT, env=environment(**variables), stderr=subprocess.PIPE, text=True
+        ) as process:
+            for said in process.stderr:
+                if line in said:
+                    break
+            yield process
 
     def run_of(self, name):
         return pathlib.Path(self.folder.name) / name
@@ -1391,33 +1396,7 @@ class Training(unittest.TestCase):
         )
 
     def test_a_signal_ends_a_run_after_a_checkpoint(self):
-        command = [
-            WEFT,
-            "train",
-            "recipes/shapes",
-            "-n",
-            "2",
-            "--set",
-            f"run.dir={self.folder.name}",
-            "--name",
-            "run",
-            "--set",
-            "train.epochs=500",
-            "--set",
-            "model.name=mlp",
-            "--set",
-            "train.eval_every=0",
-            *self.images,
-            "--progress",
-            "none",
-        ]
-        with subprocess.Popen(
-            command, cwd=ROOT, env=environment(WEFT_SLOW_RANK="0:10"), stderr=subprocess.PIPE,
-            text=True
-        ) as process:
-            for line in process.stderr:
-                if "epoch done" in line:
-                    break
+        with self.training("-n", "2") as (process, _):
             process.send_signal(signal.SIGTERM)
             rest = process.stderr.read()
             code = process.wait(timeout=60)
@@ -1429,13 +1408,8 @@ class Training(unittest.TestCase):
     def test_a_checkpoint_that_does_not_fit_into_the_grace_period_is_said_without_a_launcher(self):
         command = [WEFT, "train", "recipes/shapes", *TINY, *self.images, "--grace", "1"]
         command += ["--set", f"run.dir={self.folder.name}", "--name", "run"]
-        hangs = environment(WEFT_FAIL="step.begin:step=3:action=sleep")
-        with subprocess.Popen(
-            command, cwd=ROOT, env=hangs, stderr=subprocess.PIPE, text=True
-        ) as process:
-            for line in process.stderr:
-                if "failpoint step.begin" in line:
-                    break
+        hangs = "step.begin:step=3:action=sleep"
+        with self.started(command, "failpoint step.begin", WEFT_FAIL=hangs) as process:
             process.send_signal(signal.SIGTERM)
             rest = process.stderr.read()
             code = process.wait(timeout=60)
@@ -1443,33 +1417,7 @@ class Training(unittest.TestCase):
         self.assertIn("weft: no checkpoint fit into the grace period (--grace)\n", rest)
 
     def test_the_surviving_rank_names_the_killed_rank(self):
-        command = [
-            WEFT,
-            "train",
-            "recipes/shapes",
-            "-n",
-            "2",
-            "--set",
-            f"run.dir={self.folder.name}",
-            "--name",
-            "run",
-            "--set",
-            "train.epochs=500",
-            "--set",
-            "model.name=mlp",
-            "--set",
-            "train.eval_every=0",
-            *self.images,
-            "--progress",
-            "none",
-        ]
-        with subprocess.Popen(
-            command, cwd=ROOT, env=environment(WEFT_SLOW_RANK="0:10"), stderr=subprocess.PIPE,
-            text=True
-        ) as process:
-            for line in process.stderr:
-                if "epoch done" in line:
-                    break
+        with self.training("-n", "2") as (process, _):
             os.kill(self.children(process.pid)[-1], signal.SIGKILL)
             rest = process.stderr.read()
             code = process.wait(timeout=60)

@@ -1,4 +1,5 @@
 // Defines the options of the commands of `weft plan` that need the planner.
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -7,6 +8,11 @@
 
 namespace weft::cli {
 namespace {
+
+void add_vocabulary(CLI::App& sub, std::int64_t& vocabulary) {
+  sub.add_option("--vocab", vocabulary, "Tokens of the vocabulary. 0: by the recipe's tokenizer")
+      ->check(CLI::Range(0, 1'000'000'000));
+}
 
 void add_auto(CLI::App& plan, AutoCommand& command, int& result) {
   auto* search = plan.add_subcommand(
@@ -22,10 +28,7 @@ void add_auto(CLI::App& plan, AutoCommand& command, int& result) {
       ->required();
   search->add_option("--nodes", command.nodes, "Number of nodes (default: those of the file)")
       ->check(CLI::Range(1, 1'000'000));
-  search
-      ->add_option("--set", command.assignments,
-                   "Set a key of the recipe: key=value. May be repeated")
-      ->allow_extra_args(false);
+  add_assignments(*search, command.assignments);
   search->add_option("--goal", command.goal, "What to minimize: time, cost, memory or energy");
   search->add_option("--profile", command.profile,
                      "Measured blocks of this recipe (weft plan profile RECIPE)");
@@ -37,10 +40,7 @@ void add_auto(CLI::App& plan, AutoCommand& command, int& result) {
       ->add_option("--tokens", command.tokens,
                    "Tokens of the whole training: print its time and cost. 0: none")
       ->check(CLI::Range(0.0, 1e18));
-  search
-      ->add_option("--vocab", command.vocabulary,
-                   "Tokens of the vocabulary. 0: by the recipe's tokenizer")
-      ->check(CLI::Range(0, 1'000'000'000));
+  add_vocabulary(*search, command.vocabulary);
   search
       ->add_option("--codecs", command.codecs,
                    "Codecs between replicas to try, with commas between, such as bf16,int8:64")
@@ -77,14 +77,8 @@ void add_profile(CLI::App& plan, ProfileCommand& command, int& result) {
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 1'000'000));
-  profile
-      ->add_option("--set", command.assignments,
-                   "Set a key of the recipe: key=value. May be repeated")
-      ->allow_extra_args(false);
-  profile
-      ->add_option("--vocab", command.vocabulary,
-                   "Tokens of the vocabulary. 0: by the recipe's tokenizer")
-      ->check(CLI::Range(0, 1'000'000'000));
+  add_assignments(*profile, command.assignments);
+  add_vocabulary(*profile, command.vocabulary);
   profile->formatter(std::make_shared<HelpFormatter>("[RECIPE | PROGRAM [ARGUMENTS]...]"));
   profile->prefix_command();  // words after the recipe or the program belong to it
   profile->callback([&command, &result, profile] {

@@ -20,6 +20,11 @@ inline CLI::App* add(CLI::App& app, const About& about) {
   return sub;
 }
 
+// Adds --set, which sets keys of a recipe.
+inline void add_assignments(CLI::App& sub, std::vector<std::string>& assignments) {
+  sub.add_option("--set", assignments, "Set a key of the recipe: key=value. May be repeated")
+      ->allow_extra_args(false);
+}
 // Adds the options of `weft train`.
 void add_train_options(CLI::App& sub, TrainCommand& command);
 // Adds the options of a launch that `weft train` and `weft run` share: nodes, recovery, hangs,

@@ -139,9 +139,7 @@ void add_train_options(CLI::App& sub, TrainCommand& command) {
                  "Ranks (processes) to start on this machine, from 1 to 256. MIN:MAX: start MAX, "
                  "replace lost ranks, and go on with MIN. Under a launcher it must equal the "
                  "launcher's number");
-  sub.add_option("--set", command.assignments,
-                 "Set a key of the recipe: key=value. May be repeated")
-      ->allow_extra_args(false);
+  add_assignments(sub, command.assignments);
   sub.add_option("--name", command.name, "Name of the run folder (default: date and recipe)");
   sub.add_option("--trace", command.trace,
                  "Record a timeline of steps of all ranks, such as steps=10:15, for "
