@@ -58,10 +58,10 @@ class CodecHook {
   // thread of the hook.
   c10::intrusive_ptr<c10d::Work> average(Bucket bucket);
 
-  // State by bucket. A loaded state is applied at each bucket's second average. That throws
-  // Error(kInvalidArgument) on all ranks if the state of one does not fit, if one has loaded none
-  // and another has, or if the ranks' states are not of the same step. It throws again until
-  // another state is loaded. Must not be called during a step.
+  // State by bucket. A loaded state is applied at each bucket's second average. All ranks must have
+  // loaded one that fits, of the same step, or none. Else that average throws
+  // Error(kInvalidArgument) on all ranks, again until another state is loaded. Must not be called
+  // during a step.
   State state() const;
   void load(State state);
 

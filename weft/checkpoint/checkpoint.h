@@ -34,10 +34,10 @@ struct Checkpoint {
 struct SaveOptions {
   // Number of newest checkpoints to keep. Older ones are removed once the new one is safe. 0: all.
   int keep = 3;
-  // Steps of checkpoints that stay besides these. Those of rank 0 count.
+  // Steps of checkpoints that stay besides these. Rank 0 decides.
   std::vector<std::int64_t> also = {};
   // Steps of checkpoints that are known to be damaged (Latest). They do not count towards `keep`.
-  // Those of rank 0 count.
+  // Rank 0 decides.
   std::vector<std::int64_t> damaged = {};
 };
 

@@ -188,7 +188,7 @@ class Rule {
   // Call it after the weights and a State were loaded. Collective.
   virtual void restored() {}
   // Begins again from the present weights and buffers of worker 0, which are copied to the others.
-  // What a codec has not sent yet is dropped.
+  // Codecs drop what they have not sent yet.
   virtual void restart() = 0;
   // Steps between exchanges now. Not collective.
   virtual std::int64_t period() const = 0;

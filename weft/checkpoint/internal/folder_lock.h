@@ -1,6 +1,6 @@
 // Two jobs that save into one folder would remove and replace each other's files. Two guards
-// against that, which do not depend on each other: a lock of the folder, and a check that a folder
-// is still the one that this process has made.
+// prevent that: a lock of the folder, and a check that a folder is still the one that this process
+// has made. Neither depends on the other.
 #pragma once
 
 #include <string>

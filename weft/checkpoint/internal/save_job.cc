@@ -15,9 +15,8 @@
 // checkpoint is. Readers look for names step-N alone, so they never see a half written folder.
 //
 // Another job must not save into ckpt meanwhile: step 1 of one would remove the folder of the
-// other. The lock prevents that. Where it does not (a file system without locks), rank 0 finds
-// before steps 4 and 6 that ckpt/.tmp-step-N is not the folder that it has made, and the save
-// fails.
+// other. The lock prevents that. Some file systems have no locks. There, rank 0 notices before
+// steps 4 and 6 that ckpt/.tmp-step-N is not the folder that it has made, and the save fails.
 //
 // The ranks go through three phases together: 1, 2, and 3 to 7. A phase ends on all ranks when all
 // have done their part, or with the error of the lowest rank that has failed. A rank that writes

@@ -14,8 +14,8 @@ namespace weft::cli {
 // exception. Help and version return 0.
 int parse_and_run(CLI::App& app, int argc, char** argv, const int& result);
 
-// The error of an unknown word: the component that it needs, if this weft was built without it;
-// else the nearest subcommand or option; if none is near, a pointer to the help.
+// The error of an unknown word. It names the component that the word needs, if this weft was built
+// without it. Else it names the nearest subcommand or option, or points to the help.
 Error unknown(const CLI::App& app, const std::string& word);
 
 // Prints the error as one line on stderr, writes torchelastic's error file if requested, and

@@ -1,4 +1,4 @@
-// What the components that a build can leave out (docs/install.md) add to the command line. The
+// The commands and options of components, which a build can leave out (docs/install.md). The
 // commands and options of an absent one are not added, so the parser, the help, the manual page and
 // the completion scripts do not know them. Only the error of such a word does.
 #pragma once

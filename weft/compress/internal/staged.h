@@ -28,7 +28,7 @@ class StagedReducer : public Reducer {
  protected:
   // State of the codec itself. Some may be empty.
   virtual std::vector<Remembered*> memory() = 0;
-  // Those that are equal on all ranks.
+  // The part of memory() that is equal on all ranks.
   virtual std::vector<Remembered*> common_memory() { return {}; }
   // Ends momentum for numbers whose residual is zero.
   void end_momentum(std::span<const float> residual);
