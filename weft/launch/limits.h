@@ -15,6 +15,9 @@ constexpr int kNoLimit = std::numeric_limits<int>::max();
 // A crash loop ends: no process is started after this number of new ones in a row that ended before
 // they had joined.
 constexpr int kMaxNeverJoined = 3;
+// A rank is given up after this number of starts in a row that failed, since the machine had run
+// out of something.
+constexpr int kMaxFailedStarts = 30;
 // All ranks are started again at most this number of times: in a row without progress on one node,
 // and in all on nodes that meet.
 constexpr int kMaxRestores = 3;

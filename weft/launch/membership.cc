@@ -79,7 +79,10 @@ int MembershipUpdate::free_slots(const NodeReport& at) const {
   const auto used =
       std::count_if(membership_.ranks.begin(), membership_.ranks.end(), is_here) +
       std::count_if(membership_.successors.begin(), membership_.successors.end(), is_here);
-  return is_unused(at.node) ? 0 : std::max(0, at.slots - static_cast<int>(used));
+  const bool may_start =
+      !at.one_node || (!at.one_node->pauses && at.one_node->failed_starts < kMaxFailedStarts);
+  if (is_unused(at.node) || !may_start) return 0;
+  return std::max(0, at.slots - static_cast<int>(used));
 }
 
 const NodeReport* MembershipUpdate::place() const {

@@ -65,6 +65,14 @@ struct SavedCheckpoint {
   bool operator==(const SavedCheckpoint&) const = default;
 };
 
+// Facts of a launcher that decides by itself: of a job of one node, or with --master-addr. It keeps
+// the membership in memory (internal/one_node.h), so they have no text.
+struct OneNode {
+  int failed_starts = 0;  // starts in a row that failed, since the machine has run out of something
+  bool pauses = false;    // the next start has to wait, after failed ones or a crash loop
+  bool operator==(const OneNode&) const = default;
+};
+
 struct NodeReport {
   int node = 0;  // number of the node, in the order of joining
   std::string host;
@@ -82,6 +90,7 @@ struct NodeReport {
   bool holds_store = false;       // without it, the other nodes cannot change the membership
   bool left = false;              // it has seen the end of the job, and its ranks have ended
   bool knows_all_left = false;    // it has seen that all nodes have left
+  std::optional<OneNode> one_node = {};  // nullopt: agents decide
   bool operator==(const NodeReport&) const = default;
 };
 

@@ -145,8 +145,7 @@ enum class HangAct { kWarn, kKill, kEnd };
 HangAct act_on(const Hang& hang, const Policy& policy);
 
 // Starts that fail since the machine has run out of something wait as long as those of a crash
-// loop, but at most kMaxStartBackOff. After so many in a row, the rank is given up.
-constexpr int kMaxFailedStarts = 30;
+// loop, but at most this time.
 constexpr auto kMaxStartBackOff = std::chrono::seconds(2);
 // The longest time that a launcher stays for other nodes to learn of the end of the job.
 constexpr auto kFarewell = std::chrono::seconds(3);

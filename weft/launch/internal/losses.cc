@@ -6,6 +6,9 @@
 //                                 ├─ some run on a leaving node ─> the job stops with a checkpoint
 //                                 └─ some run on a node set aside ─> these stay
 //
+// A launcher that decides by itself adds facts (OneNode). Until a process can be started, a job
+// that may not shrink waits with its lost ranks, and no replacement counts.
+//
 // A rank is lost if its node says so, if its node has no report any more, or if its node gets no
 // ranks and the rank need not stay until its successor has loaded.
 //
@@ -64,7 +67,23 @@ void MembershipUpdate::replace_lost() {
     if (membership_.leaving.contains(number)) return stop(node(number)->leave, number);
     std::erase_if(lost, runs);
   }
-  for (const int rank : lost) replace(rank);
+  MembershipUpdate answered = *this;
+  for (const int rank : lost) answered.replace(rank);
+  if (!answered.has_ended() || !waits_for_start(lost))
+    membership_ = std::move(answered.membership_);
+}
+
+bool MembershipUpdate::may_replace(const OneNode& own) const {
+  return membership_.replacements < policy_.max_replacements &&
+         membership_.never_joined < kMaxNeverJoined && own.failed_starts < kMaxFailedStarts;
+}
+
+bool MembershipUpdate::waits_for_start(const std::vector<int>& lost) const {
+  const OneNode* const own = one_node();
+  return own != nullptr && own->pauses && may_replace(*own) &&
+         std::any_of(lost.begin(), lost.end(), [&](int rank) {
+           return is(rank, membership_.ranks.at(rank), RankPhase::kLost);
+         });
 }
 
 void MembershipUpdate::replace(int rank) {

@@ -50,6 +50,13 @@ class MembershipUpdate {
     const bool same = found != at->ranks.end() && found->second.incarnation == place.incarnation;
     return same ? &found->second : nullptr;
   }
+  // The facts of the launcher that decides by itself; null: agents decide.
+  const OneNode* one_node() const {
+    for (const auto& [number, at] : nodes_) {
+      if (at->one_node) return &*at->one_node;
+    }
+    return nullptr;
+  }
   bool is(int rank, const Placement& place, RankPhase phase) const {
     const RankReport* const said = report(rank, place);
     return said != nullptr && said->phase == phase;
@@ -106,6 +113,10 @@ class MembershipUpdate {
   void prepare_successors();
   void replace_lost();
   void replace(int rank);
+  // One node: false if no replacement is left, or if new processes end or fail again and again.
+  bool may_replace(const OneNode& own) const;
+  // One node: a lost rank is replaced later, once a process can be started.
+  bool waits_for_start(const std::vector<int>& lost) const;
   std::string count_of_replacements() const;
   // Ends the job if too few ranks are left.
   void check_enough(const std::string& text, int code);

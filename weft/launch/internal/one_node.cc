@@ -28,11 +28,11 @@ Time next_start(const Situation& situation) {
 Membership next_of(const Situation& situation, const Policy& policy, Time now) {
   Membership job = situation.job;
   const int here = static_cast<int>(situation.ranks.size());
-  // A membership reads no clock. During the pause before the next start, the node has no free
-  // place. So a job that may shrink does not wait. It may add the rank later.
-  const bool may_start = now >= next_start(situation) && situation.failed_starts < kMaxFailedStarts;
+  // A membership reads no clock.
+  const OneNode own = {.failed_starts = situation.failed_starts,
+                       .pauses = now < next_start(situation)};
   std::vector<NodeReport> nodes = {
-      {.node = 0, .slots = may_start ? std::max(policy.max_ranks, here) : 0}};
+      {.node = 0, .slots = std::max(policy.max_ranks, here), .one_node = own}};
   for (auto& [local, place] : job.ranks) {
     nodes.front().ranks[local] = {place.incarnation, phase_now(local, situation)};
     // The launcher itself counts the newcomers that end before they join.
@@ -55,18 +55,18 @@ Membership next_of(const Situation& situation, const Policy& policy, Time now) {
                          true);
 }
 
-std::optional<Decision> answer_loss(const Situation& situation, const Policy& policy,
-                                    const Membership& next, Time now) {
+std::optional<Decision> answer_loss(const Situation& situation, const Membership& next) {
   for (const auto& [local, before] : situation.job.ranks) {
     const RankPhase phase = phase_now(local, situation);
     if (phase != RankPhase::kLost && phase != RankPhase::kRefused) continue;
     const auto place = next.ranks.find(local);
-    if (place != next.ranks.end() && place->second.replaces)
+    const bool stays = place != next.ranks.end() && place->second.incarnation == before.incarnation;
+    if (place != next.ranks.end() && place->second.replaces && !stays)
       return Decision{Act::kReplace, {}, {}, local};
-    if (next.end.empty()) return Decision{Act::kGoOnWithout, {}, {}, local};
-    const Time start = next_start(situation);
-    if (now < start && phase == RankPhase::kLost && may_replace(situation, policy))
-      return Decision{Act::kWait, start, {}, local};
+    if (!next.end.empty()) continue;
+    if (!stays) return Decision{Act::kGoOnWithout, {}, {}, local};
+    // It is replaced once a process can be started.
+    if (phase == RankPhase::kLost) return Decision{Act::kWait, next_start(situation), {}, local};
   }
   return std::nullopt;
 }
@@ -112,7 +112,7 @@ std::optional<Decision> next_change(const Situation& situation, const Policy& po
   const bool may_resize = policy.max_ranks > 0 && situation.job.wanted.ranks > 0 && !any_ended;
   if (!any_ended && !may_resize) return std::nullopt;
   const Membership next = next_of(situation, policy, now);
-  if (const auto answer = answer_loss(situation, policy, next, now)) return answer;
+  if (const auto answer = answer_loss(situation, next)) return answer;
   return may_resize ? resize(situation, policy, next, now) : std::nullopt;
 }
 

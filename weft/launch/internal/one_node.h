@@ -6,9 +6,8 @@
 //        ▲                                                               │
 //        └───────────── commit() ◄── the launcher executes it ───────────┘
 //
-// The launcher takes over one change at a time, not the next membership as a whole: a process may
-// not start, which counts as no replacement, and while it has to wait, the job may go on without
-// it.
+// The launcher takes over one change at a time, not the next membership as a whole: it takes over a
+// replacement once its process has started, so a start that fails counts as none.
 //
 //   rank of this node, by local number        in the membership
 //   one of the first, or it has joined        a member
