@@ -68,6 +68,10 @@ struct SavedCheckpoint {
 // Facts of a launcher that decides by itself: of a job of one node, or with --master-addr. It keeps
 // the membership in memory (internal/one_node.h), so they have no text.
 struct OneNode {
+  int starts = 0;            // times in a row, without progress, that all ranks were started again
+  bool has_trained = false;  // there may be a checkpoint
+  bool store_lost = false;   // the process that holds the store has ended
+  int failed_first = -1;     // rank that failed first; -1: none, or the store had ended before
   int failed_starts = 0;  // starts in a row that failed, since the machine has run out of something
   bool pauses = false;    // the next start has to wait, after failed ones or a crash loop
   bool operator==(const OneNode&) const = default;

@@ -3,14 +3,12 @@
 // be tested without a process.
 //
 // decide() itself only decides how processes end: signals, grace periods, --max-restarts. It asks
-// next_membership() which ranks are replaced, left out or added (go_on(), internal/one_node.h).
-// When all ranks start again, the rule is that of next_membership(), too (may_start_again() in
-// limits.h). But it is asked here: a NodeReport does not say who failed first, nor that the store
-// has ended.
+// next_membership() which ranks are replaced, left out or added (go_on()), and when all ranks start
+// again (may_begin_again()). internal/one_node.h translates.
 //
 // The order of the rules is their priority. On one node:
 //
-//    cannot_meet()   the first group can never form: all ranks start again
+//    is_meeting()    the first group can never form: all ranks start again
 //    all ended       finish, or all ranks start again; with other nodes, go_on() comes first
 //    dismiss()       ends newcomers whose peers have ended
 //    shut_down()     the ranks were told to stop: waits for them, then kills them, and then goes on
@@ -92,7 +90,7 @@ bool state_remains(const Situation& situation) {
 // The next change of the ranks; nullopt if there is none or the job must end.
 std::optional<Decision> go_on(const Situation& situation, const Policy& policy, Time now) {
   // There is no group to go on with, or to join.
-  if (!situation.meeting.empty() && !situation.other_nodes) return std::nullopt;
+  if (internal::is_meeting(situation)) return std::nullopt;
   if (situation.stop_sent || situation.store_lost || situation.servers_lost || situation.hang ||
       situation.unsaved || !state_remains(situation))
     return std::nullopt;
@@ -127,45 +125,19 @@ std::optional<Decision> dismiss(const Situation& situation) {
   return next ? std::optional(Decision{Act::kDismiss, {}, {}, *next}) : std::nullopt;
 }
 
-// True if the first failure is neither a loss nor a consequence of the end of the store: a program
-// that ended with a code below 128 would fail again.
-bool fails_again(const Situation& situation) {
-  const auto failed = first_failure(situation);
-  if (!failed || situation.unsaved) return true;
-  const RankEnd& end = *situation.ranks[static_cast<std::size_t>(*failed)];
-  const bool is_loss = is_lost(end) && end.status.code() >= 128;
-  return !is_loss && !(situation.store_lost && end.told);
-}
-
-// True if all ranks may start again, by the rule of next_membership(). Starts in a row without
-// progress count. While the first group `meets`, a program that failed by itself may start again,
-// too, and with --min-ranks it needs no replacement.
-bool may_begin_again(const Situation& situation, const Policy& policy, bool meets) {
-  if (situation.stop_signals > 0 || situation.asked || situation.servers_lost || situation.hang ||
-      situation.other_nodes)
-    return false;
-  return may_start_again(
-      {.starts = situation.restores,
-       .may_replace = internal::may_replace(situation, policy) || (meets && policy.min_ranks > 0),
-       .meets = meets,
-       .has_trained = situation.trained || situation.restores > 0,
-       .fails_again = !meets && fails_again(situation)});
-}
-
-// True if ranks wait for all of the first group, and one of these is lost: nobody can take its
-// place, since the group has never been formed. A rank that has noticed it ends, too.
-bool cannot_meet(const Situation& situation) {
-  if (situation.meeting.empty() || situation.stop_sent || situation.store_lost) return false;
-  return recovers(situation) || std::any_of(situation.ranks.begin(), situation.ranks.end(),
-                                            [](const auto& end) { return end && is_lost(*end); });
+// True if all ranks start again.
+bool may_begin_again(const Situation& situation, const Policy& policy, Time now) {
+  const bool ends = situation.stop_signals > 0 || situation.asked || situation.servers_lost ||
+                    situation.hang || situation.unsaved;
+  return !ends && internal::starts_again(situation, policy, now);
 }
 
 // What follows when all ranks have ended.
-Act after_the_end(const Situation& situation, const Policy& policy) {
+Act after_the_end(const Situation& situation, const Policy& policy, Time now) {
   const auto failed = first_failure(situation);
   if (!failed || situation.stop_signals > 0 || situation.asked) return Act::kFinish;
   if (situation.restarts < policy.max_restarts) return Act::kRestart;
-  return may_begin_again(situation, policy, false) ? Act::kRestore : Act::kFinish;
+  return may_begin_again(situation, policy, now) ? Act::kRestore : Act::kFinish;
 }
 
 }  // namespace
@@ -235,18 +207,19 @@ RankPhase phase_of(const RankEnd& end) {
 
 Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
   if (now_seen.membership) return follow_membership(now_seen, policy, now);
-  if (cannot_meet(now_seen) && may_begin_again(now_seen, policy, true)) return {Act::kRestore};
+  if (internal::is_meeting(now_seen) && may_begin_again(now_seen, policy, now))
+    return {Act::kRestore};
   const bool all_ended = std::all_of(now_seen.ranks.begin(), now_seen.ranks.end(),
                                      [](const auto& end) { return end.has_value(); });
   if (all_ended) {
     // Ranks of other nodes may hold the state.
     const auto change = now_seen.other_nodes ? go_on(now_seen, policy, now) : std::nullopt;
-    return change ? *change : Decision{after_the_end(now_seen, policy)};
+    return change ? *change : Decision{after_the_end(now_seen, policy, now)};
   }
   if (const auto needless = dismiss(now_seen)) return *needless;
   if (const auto ending = shut_down(now_seen, policy, now)) return *ending;
   if (recovers(now_seen) && !state_remains(now_seen) && !have_others_ended(now_seen)) {
-    if (may_begin_again(now_seen, policy, false)) return {Act::kRestore};
+    if (may_begin_again(now_seen, policy, now)) return {Act::kRestore};
     return {Act::kTerminate, {}, "no rank is left that has the state of the job"};
   }
   if (now_seen.store_lost) return {Act::kTerminate, {}, "the store's process has ended"};

@@ -222,6 +222,17 @@ TEST(Decide, StartsAllRanksAgainWhenOneIsLostBeforeAllHaveMet) {
   EXPECT_EQ(decide(met, policy, kStart + seconds(1)).act, Act::kReplace);
 }
 
+TEST(Decide, StartsNoRanksAgainBeforeAllHaveMetIfANewProcessIsAnotherProgram) {
+  Policy policy;
+  policy.max_replacements = 9;
+  auto seen = situation({std::nullopt, exited(2, seconds(1))});
+  seen.meeting = {0};
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
+  seen.ranks[1]->joining = true;
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
+  EXPECT_EQ(decide(seen, policy, kStart + seconds(6)).act, Act::kTerminate);
+}
+
 // The ranks of other nodes have the state.
 TEST(Decide, ReplacesTheOnlyRankOfANodeWhileOtherNodesRun) {
   Policy policy;
@@ -362,6 +373,7 @@ TEST(NextAttempt, CountsRestoresInARowWithoutProgress) {
     ASSERT_EQ(decide(seen, policy, kStart).act, Act::kRestore);
     seen = next_attempt(seen, Act::kRestore);
     EXPECT_FALSE(seen.trained);
+    internal::begin_attempt(seen, 1);
     seen.ranks = {killed(SIGKILL, seconds(1))};
   }
   seen.trained = true;

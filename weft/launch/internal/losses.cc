@@ -7,7 +7,9 @@
 //                                 └─ some run on a node set aside ─> these stay
 //
 // A launcher that decides by itself adds facts (OneNode). Until a process can be started, a job
-// that may not shrink waits with its lost ranks, and no replacement counts.
+// that may not shrink waits with its lost ranks, and no replacement counts. All ranks start again
+// unless the program was the first to fail, also after the end of the store. While the first group
+// forms, a program that has failed starts again, too, and with --min-ranks without a replacement.
 //
 // A rank is lost if its node says so, if its node has no report any more, or if its node gets no
 // ranks and the rank need not stay until its successor has loaded.
@@ -151,7 +153,7 @@ void MembershipUpdate::start_again(const std::vector<int>& lost) {
   // if nodes are missing.
   std::swap(membership_, again);
   form();
-  const int least = policy_.min_ranks > 0 ? policy_.min_ranks : before;
+  const int least = policy_.min_ranks > 0 ? policy_.min_ranks : std::min(before, most_ranks());
   if (static_cast<int>(membership_.ranks.size()) < least) {
     membership_ = again;
     return end(text + "; too few nodes are left to start all ranks again",
@@ -166,6 +168,14 @@ void MembershipUpdate::start_again(const std::vector<int>& lost) {
 }
 
 bool MembershipUpdate::may_start_again(const std::vector<int>& lost) const {
+  const bool meets = is_meeting();
+  if (const OneNode* const own = one_node())
+    return launch::may_start_again(
+        {.starts = own->starts,
+         .may_replace = may_replace(*own) || (meets && policy_.min_ranks > 0),
+         .meets = meets,
+         .has_trained = own->has_trained,
+         .fails_again = !meets && has_program_failed(*own)});
   const bool had_members = count(&Placement::member) > 0;
   bool certain = false;
   for (const auto& [rank, place] : membership_.ranks) {
@@ -180,9 +190,19 @@ bool MembershipUpdate::may_start_again(const std::vector<int>& lost) const {
   return certain && launch::may_start_again(
                         {.starts = membership_.attempt,
                          .may_replace = membership_.replacements < policy_.max_replacements,
-                         .meets = is_meeting(),
+                         .meets = meets,
                          .has_trained = !membership_.run.empty(),
                          .fails_again = fails_again});
+}
+
+// A rank that another one has ended, or that its launcher told to stop, says nothing about the
+// program. Only the first failure does.
+bool MembershipUpdate::has_program_failed(const OneNode& own) const {
+  if (own.failed_first < 0) return !own.store_lost;
+  const auto first = membership_.ranks.find(own.failed_first);
+  if (first == membership_.ranks.end()) return true;  // nobody can take its place
+  const RankReport* const said = report(first->first, first->second);
+  return said == nullptr || said->phase != RankPhase::kLost || said->code < 128;
 }
 
 }  // namespace weft::launch::internal

@@ -134,6 +134,8 @@ class MembershipUpdate {
   // A node that cannot be reached may still run its ranks. They cannot go on without one of the
   // group that is lost for certain: its own node says so.
   bool may_start_again(const std::vector<int>& lost) const;
+  // One node: the program itself has failed, first of all.
+  bool has_program_failed(const OneNode& own) const;
 
   // True until all of the first ranks have met. Nobody can take the place of one before.
   bool is_meeting() const {

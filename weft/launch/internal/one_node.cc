@@ -9,12 +9,20 @@ namespace weft::launch::internal {
 namespace {
 
 // A rank that nobody can replace leaves the membership. decide() answers its end.
+RankPhase phase_of_ended(const RankEnd& end, const Situation& situation) {
+  const RankPhase phase = phase_of(end);
+  if (phase == RankPhase::kLost || (phase == RankPhase::kRefused && !is_meeting(situation)))
+    return phase;
+  // It was told to stop because the store had ended.
+  const bool is_lost = situation.store_lost && end.told && !end.status.ok();
+  return is_lost ? RankPhase::kLost : RankPhase::kLeft;
+}
+
 RankPhase phase_now(int local, const Situation& situation) {
-  if (const auto& end = situation.ranks[static_cast<std::size_t>(local)]) {
-    const RankPhase phase = phase_of(*end);
-    const bool is_loss = phase == RankPhase::kLost || phase == RankPhase::kRefused;
-    return is_loss ? phase : RankPhase::kLeft;
-  }
+  if (const auto& end = situation.ranks[static_cast<std::size_t>(local)])
+    return phase_of_ended(*end, situation);
+  if (is_meeting(situation) && !is_added(situation, local))
+    return situation.job.ranks.at(local).replaces ? RankPhase::kLost : RankPhase::kStarting;
   const auto newcomer = situation.newcomers.find(local);
   return newcomer != situation.newcomers.end() ? newcomer->second : RankPhase::kMember;
 }
@@ -25,22 +33,40 @@ Time next_start(const Situation& situation) {
                                        back_off(situation.failed_starts, kMaxStartBackOff));
 }
 
+OneNode facts_of(const Situation& situation, Time now) {
+  const auto failed = first_failure(situation);
+  const bool by_store =
+      failed && situation.store_lost && situation.ranks[static_cast<std::size_t>(*failed)]->told;
+  return {.starts = situation.restores,
+          .has_trained = situation.trained || situation.restores > 0,
+          .store_lost = situation.store_lost,
+          .failed_first = failed && !by_store ? *failed : -1,
+          .failed_starts = situation.failed_starts,
+          .pauses = now < next_start(situation)};
+}
+
 Membership next_of(const Situation& situation, const Policy& policy, Time now) {
   Membership job = situation.job;
   const int here = static_cast<int>(situation.ranks.size());
-  // A membership reads no clock.
-  const OneNode own = {.failed_starts = situation.failed_starts,
-                       .pauses = now < next_start(situation)};
   std::vector<NodeReport> nodes = {
-      {.node = 0, .slots = std::max(policy.max_ranks, here), .one_node = own}};
+      {.node = 0, .slots = std::max(policy.max_ranks, here), .one_node = facts_of(situation, now)}};
   for (auto& [local, place] : job.ranks) {
-    nodes.front().ranks[local] = {place.incarnation, phase_now(local, situation)};
+    const auto& end = situation.ranks[static_cast<std::size_t>(local)];
+    nodes.front().ranks[local] = {.incarnation = place.incarnation,
+                                  .phase = phase_now(local, situation),
+                                  .code = end ? end->status.code() : 0};
     // The launcher itself counts the newcomers that end before they join.
-    if (situation.ranks[static_cast<std::size_t>(local)]) place.member = true;
+    if (end) place.member = true;
+    if (is_meeting(situation) && !is_added(situation, local)) {
+      place.first = true;
+      place.member = false;
+    }
   }
   // Ranks that were added join before the number of ranks falls.
   const int least = situation.newcomers.empty() ? 0 : static_cast<int>(job.ranks.size());
-  job.wanted.ranks = std::max(std::min(job.wanted.ranks, policy.max_ranks), least);
+  const bool is_fixed = policy.max_ranks == 0 || job.wanted.ranks == 0;
+  const int most = is_fixed ? here : std::min(job.wanted.ranks, policy.max_ranks);
+  job.wanted.ranks = std::max(most, least);
   // Number and state of those ranks are unknown. The job can go on with them.
   if (situation.other_nodes) {
     nodes.push_back({.node = 1, .slots = 0});
@@ -100,9 +126,13 @@ std::optional<Decision> resize(const Situation& situation, const Policy& policy,
 
 }  // namespace
 
-bool may_replace(const Situation& situation, const Policy& policy) {
-  return situation.job.replacements < policy.max_replacements &&
-         situation.job.never_joined < kMaxNeverJoined && situation.failed_starts < kMaxFailedStarts;
+bool is_meeting(const Situation& situation) {
+  return !situation.meeting.empty() && !situation.stop_sent && !situation.store_lost &&
+         !situation.other_nodes;
+}
+
+bool starts_again(const Situation& situation, const Policy& policy, Time now) {
+  return next_of(situation, policy, now).attempt != situation.job.attempt;
 }
 
 std::optional<Decision> next_change(const Situation& situation, const Policy& policy, Time now) {

@@ -15,6 +15,9 @@
 //   added                                     neither of both; its phase is in newcomers
 //   the others went on without it             gone
 //   it leaves, or ended otherwise             no rank
+//
+// While the first group forms, its ranks are first, and not members. A process in place of one of
+// them counts as lost: the others do not wait for it, so all ranks start again.
 #pragma once
 
 #include <optional>
@@ -23,8 +26,11 @@
 
 namespace weft::launch::internal {
 
-// False if no replacement is left, or if new processes end before they join, again and again.
-bool may_replace(const Situation& situation, const Policy& policy);
+// True while ranks wait for all of the first group, which can still form.
+bool is_meeting(const Situation& situation);
+
+// True if all ranks start again.
+bool starts_again(const Situation& situation, const Policy& policy, Time now);
 
 // The next change of the ranks: kReplace, kGoOnWithout, kGrow, kAnnounce, or kWait until a rank can
 // be started. nullopt: there is none, or the job cannot go on.
