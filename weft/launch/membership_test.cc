@@ -305,5 +305,91 @@ TEST(Membership, SurvivesItsText) {
   }
 }
 
+NodeReport whole_report() {
+  return {.node = 3,
+          .host = "a",
+          .slots = 4,
+          .failures = 2,
+          .ranks = {{5, {6, Phase::kFailed, "killed", 137}}},
+          .wanted = {7, 8},
+          .run = "/run",
+          .usable = rank_link::UsableRanks{2, 4, 8},
+          .saved = {9, "/run/ckpt"},
+          .stop = {"SIGTERM", 143, 1000},
+          .leave = {"a notice", 144, 2000},
+          .replicated = {1, 3},
+          .servers_lost = "lost",
+          .holds_store = true,
+          .left = true,
+          .knows_all_left = true};
+}
+
+TEST(Membership, AReportIsAnObjectOfItsFields) {
+  const NodeReport report = whole_report();
+  EXPECT_EQ(to_text(report),
+            R"({"failures":2,"holds_store":true,"host":"a","knows_all_left":true,)"
+            R"("leave":{"code":144,"grace_ms":2000,"why":"a notice"},"left":true,"node":3,)"
+            R"("ranks":{"5":{"code":137,"incarnation":6,"phase":5,"why":"killed"}},)"
+            R"("replicated":[1,3],"run":"/run","saved":{"folder":"/run/ckpt","serial":9},)"
+            R"("servers_lost":"lost","slots":4,)"
+            R"("stop":{"code":143,"grace_ms":1000,"why":"SIGTERM"},)"
+            R"("usable":{"multiple":2,"replicas":8,"shards":4},"wanted":{"ranks":8,"serial":7}})");
+  EXPECT_EQ(node_report_of(to_text(report)), report);
+}
+
+TEST(Membership, IsAnObjectOfItsFields) {
+  const Membership membership{.policy = "--nnodes 2:3",
+                              .formed = true,
+                              .attempt = 1,
+                              .wanted = {2, 3},
+                              .replacements = 4,
+                              .never_joined = 5,
+                              .incarnations = 6,
+                              .ranks = {{7, {8, 9, true, true, true, 10}}},
+                              .gone = {11},
+                              .aside = {12},
+                              .leaving = {13},
+                              .successors = {{14, {15, 16, false, false, false, 0}}},
+                              .servers = {{17, 18}},
+                              .announcement = {19, 20, {21}},
+                              .usable = {2, 4, 8},
+                              .run = "/run",
+                              .saved = {22, "/run/ckpt"},
+                              .notes = {{23, "rank 1 is lost"}},
+                              .done = true,
+                              .end = "stopped",
+                              .end_code = 24,
+                              .stop = {"SIGTERM", 25, 26},
+                              .stop_node = 27};
+  EXPECT_EQ(to_text(membership),
+            R"({"announcement":{"newcomers":[21],"number":19,"ranks":20},"aside":[12],)"
+            R"("attempt":1,"done":true,"end":"stopped","end_code":24,"formed":true,"gone":[11],)"
+            R"("incarnations":6,"leaving":[13],"never_joined":5,"notes":{"23":"rank 1 is lost"},)"
+            R"("policy":"--nnodes 2:3","ranks":{"7":{"first":true,"incarnation":9,"member":true,)"
+            R"("node":8,"replaces":true,"tries":10}},"replacements":4,"run":"/run",)"
+            R"("saved":{"folder":"/run/ckpt","serial":22},"servers":{"17":18},)"
+            R"("stop":{"code":25,"grace_ms":26,"why":"SIGTERM"},"stop_node":27,)"
+            R"("successors":{"14":{"first":false,"incarnation":16,"member":false,"node":15,)"
+            R"("replaces":false,"tries":0}},"usable":{"multiple":2,"replicas":8,"shards":4},)"
+            R"("wanted":{"ranks":3,"serial":2}})");
+  EXPECT_EQ(membership_of(to_text(membership)), membership);
+}
+
+TEST(Membership, RefusesReportsWithPhasesAndNumbersOfRanksThatCannotBe) {
+  const std::string text = to_text(whole_report());
+  const auto refuse = [&](const std::string& good, const std::string& bad,
+                          const std::string& what) {
+    std::string changed = text;
+    changed.replace(text.find(good), good.size(), bad);
+    expect_refused([&] { node_report_of(changed); }, Errc::kCorrupt,
+                   "unreadable report of a node: " + what);
+  };
+  refuse(R"("phase":5)", R"("phase":8)", "phase 8");
+  refuse(R"("phase":5)", R"("phase":-1)", "phase -1");
+  refuse(R"("multiple":2)", R"("multiple":0)", "multiple 0");
+  refuse(R"("shards":4)", R"("shards":3)", "shards 3");
+  refuse(R"("replicas":8)", R"("replicas":-1)", "replicas -1");
+}
+
 }  // namespace
 }  // namespace weft::launch

@@ -119,6 +119,8 @@ TEST(Orders, RanksAreLostWithTheirNodeOnceTheMembershipHasGivenItUp) {
 TEST(Orders, SurviveTheirText) {
   NodeOrders orders = orders_for(0, membership_of_two_nodes(), {});
   EXPECT_EQ(internal::orders_of(to_text(orders)), orders);
+  orders.all_left = orders.all_know = orders.has_members = true;
+  EXPECT_EQ(internal::orders_of(to_text(orders)), orders);
   for (const char* text : {"", "[]", "{}", R"({"node": 1, "plan": 2})"})
     expect_refused([&] { internal::orders_of(text); }, Errc::kCorrupt, "unreadable");
 }

@@ -25,6 +25,14 @@ struct UsableRanks {
   bool operator==(const UsableRanks&) const = default;
 };
 
+// Calls visit(name, field) for each field, for JSON (weft/base/json/json_fields.h).
+template <class Visit>
+void each_field(UsableRanks& o, Visit&& visit) {
+  visit("multiple", o.multiple);
+  visit("shards", o.shards);
+  visit("replicas", o.replicas);
+}
+
 // "2", "2 4", "2 0 8": a message of rank_link::Link.
 std::string to_text(const UsableRanks& usable);
 // The inverse. Another text gives any number of ranks.

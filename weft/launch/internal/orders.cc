@@ -4,6 +4,7 @@
 #include <nlohmann/json.hpp>
 
 #include "weft/base/error.h"
+#include "weft/base/json/json_fields.h"
 
 namespace weft::launch::internal {
 
@@ -56,29 +57,30 @@ std::set<int> lost_with_nodes(const Membership& before, const Membership& member
   return lost;
 }
 
+// All fields but the membership, which is a text in this text.
+template <class Visit>
+void each_field(NodeOrders& o, Visit&& visit) {
+  visit("node", o.node);
+  visit("nodes", o.nodes);
+  visit("world", o.world);
+  visit("members", o.members);
+  visit("all_left", o.all_left);
+  visit("all_know", o.all_know);
+  visit("has_members", o.has_members);
+}
+
 std::string to_text(const NodeOrders& orders) {
-  const nlohmann::json object = {{"node", orders.node},
-                                 {"nodes", orders.nodes},
-                                 {"world", orders.world},
-                                 {"members", orders.members},
-                                 {"all_left", orders.all_left},
-                                 {"all_know", orders.all_know},
-                                 {"has_members", orders.has_members},
-                                 {"plan", to_text(orders.membership)}};
+  nlohmann::json object = fields_to_json(orders);
+  object["plan"] = to_text(orders.membership);
   return object.dump();
 }
 
 NodeOrders orders_of(const std::string& text) {
   try {
     const auto object = nlohmann::json::parse(text);
-    return {.node = object.at("node").get<int>(),
-            .nodes = object.at("nodes").get<int>(),
-            .world = object.at("world").get<int>(),
-            .members = object.at("members").get<int>(),
-            .all_left = object.at("all_left").get<bool>(),
-            .all_know = object.at("all_know").get<bool>(),
-            .has_members = object.at("has_members").get<bool>(),
-            .membership = membership_of(object.at("plan").get<std::string>())};
+    auto orders = fields_from_json<NodeOrders>(object);
+    orders.membership = membership_of(object.at("plan").get<std::string>());
+    return orders;
   } catch (const nlohmann::json::exception& error) {
     throw Error(Errc::kCorrupt, std::string("unreadable orders of an agent: ") + error.what());
   }
