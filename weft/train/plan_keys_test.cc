@@ -134,6 +134,10 @@ TEST(PlannedLayout, IsTheSameAfterATransferAsText) {
   planned.memory = 3e9;
   planned.is_tried = true;
   planned.parts = {0.25, 0.01, 0.2, 0.02, 0.02};
+  EXPECT_EQ(internal::to_json({.layout = "dp 2", .parts = {0.5, 0.25, 0, 2, 3}}),
+            R"({"codec":"none","is_tried":false,"keys":"","layout":"dp 2","memory":0.0,)"
+            R"("model_step_s":0.0,"parts":[0.5,0.25,0.0,2.0,3.0],"ranks":0,"step_s":0.0,)"
+            R"("traffic":0.0,"tried":0})");
   const auto again = internal::planned_layout(internal::to_json(planned));
   EXPECT_EQ(internal::to_json(again), internal::to_json(planned));
   EXPECT_EQ(again.keys, kFragment);

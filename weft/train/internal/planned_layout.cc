@@ -8,6 +8,7 @@
 #include "weft/base/config.h"
 #include "weft/base/error.h"
 #include "weft/base/json/json.h"
+#include "weft/base/json/json_fields.h"
 #include "weft/train/internal/plan_keys.h"
 
 namespace weft::train::internal {
@@ -49,37 +50,32 @@ PlannedLayout best_of(const std::vector<PlannedLayout>& tried,
   return *best;
 }
 
+// All fields but the parts.
+template <class Visit>
+void each_field(PlannedLayout& o, Visit&& visit) {
+  visit("layout", o.layout);
+  visit("keys", o.keys);
+  visit("codec", o.codec);
+  visit("ranks", o.ranks);
+  visit("step_s", o.seconds);
+  visit("model_step_s", o.model_seconds);
+  visit("memory", o.memory);
+  visit("traffic", o.traffic);
+  visit("tried", o.tried);
+  visit("is_tried", o.is_tried);
+}
+
 std::string to_json(const PlannedLayout& planned) {
   const StepParts& parts = planned.parts;
-  const nlohmann::json json = {
-      {"layout", planned.layout},
-      {"keys", planned.keys},
-      {"codec", planned.codec},
-      {"ranks", planned.ranks},
-      {"step_s", planned.seconds},
-      {"model_step_s", planned.model_seconds},
-      {"memory", planned.memory},
-      {"traffic", planned.traffic},
-      {"tried", planned.tried},
-      {"is_tried", planned.is_tried},
-      {"parts", {parts.step, parts.data, parts.compute, parts.communication, parts.update}}};
+  nlohmann::json json = fields_to_json(planned);
+  json["parts"] = {parts.step, parts.data, parts.compute, parts.communication, parts.update};
   return json.dump();
 }
 
 PlannedLayout planned_layout(const std::string& json) {
   try {
     const nlohmann::json read = parse_json(json, "a planned layout", {.depth = 4});
-    PlannedLayout planned;
-    planned.layout = read.at("layout").get<std::string>();
-    planned.keys = read.at("keys").get<std::string>();
-    planned.codec = read.at("codec").get<std::string>();
-    planned.ranks = read.at("ranks").get<int>();
-    planned.seconds = read.at("step_s").get<double>();
-    planned.model_seconds = read.at("model_step_s").get<double>();
-    planned.memory = read.at("memory").get<double>();
-    planned.traffic = read.at("traffic").get<double>();
-    planned.tried = read.at("tried").get<int>();
-    planned.is_tried = read.at("is_tried").get<bool>();
+    auto planned = fields_from_json<PlannedLayout>(read);
     const auto parts = read.at("parts").get<std::vector<double>>();
     planned.parts = {parts.at(0), parts.at(1), parts.at(2), parts.at(3), parts.at(4)};
     return planned;
