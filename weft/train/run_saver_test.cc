@@ -150,6 +150,57 @@ TEST(RunSaver, DoesNotCountDamagedCheckpointsAmongThoseToKeep) {
   EXPECT_FALSE(fs::exists(folder + "/step-00000021"));
 }
 
+TEST(Saved, HasEachValueOfTheRunUnderItsName) {
+  const Progressed state{.step = 1,
+                         .sampler = {2, 3},
+                         .epoch_loss = 0.5,
+                         .epoch_samples = 4,
+                         .seed = 5,
+                         .batch = {6, 7, 8, 9, 10, 11, 12},
+                         .asked_batch = "train.batch=6",
+                         .noise = {0.25, 1},
+                         .passes = 13,
+                         .best = {14, 2, 15, "accuracy", "max"},
+                         .samples = 16,
+                         .evaluated_step = 17};
+  const auto values = shards_of({}, state).state;
+  EXPECT_EQ(values, (checkpoint::StringMap{{"step", "1"},
+                                           {"epoch", "2"},
+                                           {"position", "3"},
+                                           {"epoch_loss", "1p-1"},
+                                           {"epoch_samples", "1p+2"},
+                                           {"seed", "5"},
+                                           {"batch", "6"},
+                                           {"replicas", "7"},
+                                           {"pass", "8"},
+                                           {"reference", "9"},
+                                           {"first_batch", "10"},
+                                           {"first_replicas", "11"},
+                                           {"first_ranks", "12"},
+                                           {"asked_batch", "train.batch=6"},
+                                           {"noise", "1p-2"},
+                                           {"signal", "1p+0"},
+                                           {"passes", "13"},
+                                           {"best_step", "14"},
+                                           {"best_value", "1p+1"},
+                                           {"best_since", "15"},
+                                           {"best_metric", "accuracy"},
+                                           {"best_is", "max"},
+                                           {"samples", "16"},
+                                           {"evaluated_step", "17"}}));
+  const TempDir dir;
+  replicate(1, [&](const Group& group) {
+    auto model = model_over(group);
+    RunSaver saver(group, model.shards(), {.folder = dir / "ckpt"});
+    saver.save(shards_of(model.shards(), state));
+    saver.finish();
+    const auto saved = load_latest(group, dir / "ckpt");
+    EXPECT_EQ(shards_of({}, saved->progress(5, 6, 16)).state, values);
+    EXPECT_EQ(saved->batch(), state.batch);
+    EXPECT_EQ(saved->asked_batch(), state.asked_batch);
+  });
+}
+
 TEST(Saved, ReadsCheckpointsOfOlderVersions) {
   const TempDir dir;
   replicate(1, [&](const Group& group) {
@@ -163,10 +214,15 @@ TEST(Saved, ReadsCheckpointsOfOlderVersions) {
     EXPECT_EQ(load_latest(group, dir / "ckpt")->progress(3, 8, 4096).best.metric, "accuracy");
     auto older = shards_of(model.shards(), state);
     older.step = 2;
-    for (const char* name : {"best_metric", "best_is", "samples"}) older.state.erase(name);
+    for (const char* name :
+         {"best_metric", "best_is", "samples", "epoch_samples", "evaluated_step"})
+      older.state.erase(name);
     saver.save(older);
     saver.finish();
     const Progressed read = load_latest(group, dir / "ckpt")->progress(3, 8, 5000);
+    EXPECT_EQ(read.epoch_samples, 1);
+    EXPECT_EQ(read.evaluated_step, 1);
+    EXPECT_EQ(read.samples, 5000);
     Best best({.patience = 3, .best_metric = "loss"});
     EXPECT_TRUE(best.restore(read.best));
     EXPECT_EQ(best.mark().value, 0.25);

@@ -1,5 +1,5 @@
-// What a checkpoint has of a run: tensors in parts, and numbers as texts by name. Checkpoints of
-// older versions lack some of the numbers. Their defaults are in batch() and progress().
+// What a checkpoint has of a run: tensors in parts, and values as texts by name. Checkpoints of
+// older versions lack some of the values, as each_saved() says.
 //
 // The best checkpoint has two marks. best_ is the best evaluation, and kept_ the best checkpoint
 // that is complete. They differ while a new best one is written, and after its save has failed:
@@ -15,6 +15,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <type_traits>
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
@@ -28,10 +29,38 @@
 namespace weft::train::internal {
 namespace {
 
-// Empty in checkpoints of older versions.
-std::string saved_text(const checkpoint::Reader& saved, const std::string& name) {
-  const auto found = saved.state().find(name);
-  return found == saved.state().end() ? "" : found->second;
+// Calls visit(name, value, since) for each value of a run. A checkpoint that lacks `since` is of an
+// older version, and lacks this value, too. Without `since`, each checkpoint has the value.
+template <class Visit>
+void each_saved(BatchDivision& o, Visit&& visit) {
+  visit("batch", o.global);
+  visit("replicas", o.replicas, "replicas");
+  visit("pass", o.pass, "replicas");
+  visit("reference", o.reference, "replicas");
+  visit("first_batch", o.first_global, "first_replicas");
+  visit("first_replicas", o.first_replicas, "first_replicas");
+  visit("first_ranks", o.first_ranks, "first_ranks");
+}
+template <class Visit>
+void each_saved(Progressed& o, Visit&& visit) {
+  visit("step", o.step);
+  visit("epoch", o.sampler.epoch);
+  visit("position", o.sampler.position);
+  visit("epoch_loss", o.epoch_loss);
+  visit("epoch_samples", o.epoch_samples, "epoch_samples");
+  visit("seed", o.seed);
+  each_saved(o.batch, visit);
+  visit("asked_batch", o.asked_batch, "asked_batch");
+  visit("noise", o.noise.noise, "noise");
+  visit("signal", o.noise.signal, "noise");
+  visit("passes", o.passes, "noise");
+  visit("best_step", o.best.step, "best_step");
+  visit("best_value", o.best.value, "best_step");
+  visit("best_since", o.best.since, "best_step");
+  visit("best_metric", o.best.metric, "best_metric");
+  visit("best_is", o.best.is, "best_is");
+  visit("evaluated_step", o.evaluated_step, "evaluated_step");
+  visit("samples", o.samples, "samples");
 }
 
 template <class T>
@@ -43,6 +72,19 @@ T number(const checkpoint::Reader& saved, const std::string& name) {
     throw Error(Errc::kCorrupt, "the checkpoint of step " + std::to_string(saved.step()) +
                                     " has no number \"" + name + "\"");
   return *value;
+}
+
+// Values that the checkpoint lacks stay.
+template <class Struct>
+void read_saved(const checkpoint::Reader& saved, Struct& o) {
+  each_saved(o, [&](const char* name, auto& value, const char* since = nullptr) {
+    if (since != nullptr && !saved.state().contains(since)) return;
+    if constexpr (std::is_same_v<decltype(value), std::string&>) {
+      value = saved.state().at(name);
+    } else {
+      value = number<std::remove_reference_t<decltype(value)>>(saved, name);
+    }
+  });
 }
 
 void require_same(const std::string& what, std::int64_t then, std::int64_t now) {
@@ -106,34 +148,17 @@ void check_savable(const Group& world, const checkpoint::Parts& parts) {
   }
 }
 
-checkpoint::Shards shards_of(checkpoint::Parts parts, const Progressed& progressed) {
+checkpoint::Shards shards_of(checkpoint::Parts parts, Progressed progressed) {
   checkpoint::Shards shards;
   shards.step = progressed.step;
   shards.parts = std::move(parts);
-  shards.state = {{"step", std::to_string(progressed.step)},
-                  {"epoch", std::to_string(progressed.sampler.epoch)},
-                  {"position", std::to_string(progressed.sampler.position)},
-                  {"epoch_loss", elastic::text_of(progressed.epoch_loss)},
-                  {"epoch_samples", elastic::text_of(progressed.epoch_samples)},
-                  {"seed", std::to_string(progressed.seed)},
-                  {"batch", std::to_string(progressed.batch.global)},
-                  {"asked_batch", progressed.asked_batch},
-                  {"replicas", std::to_string(progressed.batch.replicas)},
-                  {"pass", std::to_string(progressed.batch.pass)},
-                  {"reference", std::to_string(progressed.batch.reference)},
-                  {"first_batch", std::to_string(progressed.batch.first_global)},
-                  {"first_replicas", std::to_string(progressed.batch.first_replicas)},
-                  {"first_ranks", std::to_string(progressed.batch.first_ranks)},
-                  {"noise", elastic::text_of(progressed.noise.noise)},
-                  {"signal", elastic::text_of(progressed.noise.signal)},
-                  {"passes", std::to_string(progressed.passes)},
-                  {"evaluated_step", std::to_string(progressed.evaluated_step)},
-                  {"best_step", std::to_string(progressed.best.step)},
-                  {"best_value", elastic::text_of(progressed.best.value)},
-                  {"best_since", std::to_string(progressed.best.since)},
-                  {"best_metric", progressed.best.metric},
-                  {"best_is", progressed.best.is},
-                  {"samples", std::to_string(progressed.samples)}};
+  each_saved(progressed, [&](const char* name, auto& value, const char* = nullptr) {
+    if constexpr (std::is_same_v<decltype(value), std::string&>) {
+      shards.state[name] = value;
+    } else {
+      shards.state[name] = elastic::text_of(value);
+    }
+  });
   return shards;
 }
 
@@ -186,50 +211,25 @@ void RunSaver::report(const std::optional<checkpoint::AsyncSaver::Result>& resul
 
 BatchDivision Saved::batch() const {
   BatchDivision batch;
-  batch.global = number<std::int64_t>(reader_, "batch");
-  if (!reader_.state().contains("replicas")) return batch;
-  batch.replicas = number<std::int64_t>(reader_, "replicas");
-  batch.pass = number<std::int64_t>(reader_, "pass");
-  batch.reference = number<std::int64_t>(reader_, "reference");
-  if (!reader_.state().contains("first_replicas")) return batch;
-  batch.first_global = number<std::int64_t>(reader_, "first_batch");
-  batch.first_replicas = number<std::int64_t>(reader_, "first_replicas");
-  if (!reader_.state().contains("first_ranks")) return batch;
-  batch.first_ranks = number<std::int64_t>(reader_, "first_ranks");
+  read_saved(reader_, batch);
   return batch;
 }
 
-std::string Saved::asked_batch() const { return saved_text(reader_, "asked_batch"); }
+std::string Saved::asked_batch() const {
+  const auto found = reader_.state().find("asked_batch");
+  return found == reader_.state().end() ? "" : found->second;
+}
 
 Progressed Saved::progress(std::uint64_t seed, std::int64_t batch, std::int64_t samples) const {
   Progressed progressed;
-  progressed.step = number<std::int64_t>(reader_, "step");
-  progressed.sampler = {number<std::int64_t>(reader_, "epoch"),
-                        number<std::int64_t>(reader_, "position")};
-  progressed.epoch_loss = number<double>(reader_, "epoch_loss");
-  progressed.epoch_samples = reader_.state().contains("epoch_samples")
-                                 ? number<double>(reader_, "epoch_samples")
-                                 : static_cast<double>(progressed.sampler.position);
-  progressed.seed = number<std::uint64_t>(reader_, "seed");
-  progressed.batch = this->batch();
-  if (reader_.state().contains("noise")) {
-    progressed.noise = {number<double>(reader_, "noise"), number<double>(reader_, "signal")};
-    progressed.passes = number<std::int64_t>(reader_, "passes");
-  }
-  if (reader_.state().contains("best_step")) {
-    progressed.best = {number<std::int64_t>(reader_, "best_step"),
-                       number<double>(reader_, "best_value"),
-                       number<std::int64_t>(reader_, "best_since"),
-                       saved_text(reader_, "best_metric"), saved_text(reader_, "best_is")};
-  }
-  progressed.evaluated_step = reader_.state().contains("evaluated_step")
-                                  ? number<std::int64_t>(reader_, "evaluated_step")
-                                  : progressed.step;
+  progressed.samples = samples;
+  read_saved(reader_, progressed);
+  if (!reader_.state().contains("epoch_samples"))
+    progressed.epoch_samples = static_cast<double>(progressed.sampler.position);
+  if (!reader_.state().contains("evaluated_step")) progressed.evaluated_step = progressed.step;
   require_same("train.seed", static_cast<std::int64_t>(progressed.seed),
                static_cast<std::int64_t>(seed));
   require_same("the global batch", progressed.batch.global, batch);
-  progressed.samples =
-      reader_.state().contains("samples") ? number<std::int64_t>(reader_, "samples") : samples;
   if (progressed.samples != samples && progressed.sampler.position > 0) {
     throw Error(Errc::kBadConfig,
                 "cannot resume in the middle of epoch " +

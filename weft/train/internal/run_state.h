@@ -43,7 +43,7 @@ struct Progressed {
 };
 
 // This rank's part of the state of a run. `parts`: of the model (Learner::parts()).
-checkpoint::Shards shards_of(checkpoint::Parts parts, const Progressed& progressed);
+checkpoint::Shards shards_of(checkpoint::Parts parts, Progressed progressed);
 
 // Throws Error(kInvalidArgument) on all ranks if the state of one of them cannot be saved.
 // Collective.
