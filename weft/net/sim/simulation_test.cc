@@ -150,6 +150,25 @@ TEST(SimulatedFaults, ADamagedByteIsDetectedAndNamesItsSender) {
   EXPECT_EQ(outcomes[1].error->context().peer, 0);
 }
 
+// Rank 0 cannot tell rank 2 that it has failed. Rank 1 knows, passes it on, and leaves.
+TEST(SimulatedFaults, AnAbortIsPassedOnToARankThatIsCutOffFromItsSender) {
+  Simulation simulation({.world = 3, .faults = {{Fault::kPartition, 1s, 0, 2}}});
+  const auto outcomes = simulation.run([&](Endpoint& endpoint) {
+    std::byte byte{};
+    const int awaited = endpoint.rank() == 1 ? 2 : 1;
+    simulation.sleep(endpoint, 2s);
+    endpoint.recv(awaited, 1, {&byte, 1}, simulation.in(endpoint.rank() == 0 ? 70ms : 100s));
+  });
+  ASSERT_TRUE(outcomes[0].error && outcomes[1].error && outcomes[2].error);
+  EXPECT_EQ(outcomes[0].error->code(), Errc::kTimeout) << outcomes[0].error->what();
+  for (const int rank : {1, 2}) {
+    const Error& error = *outcomes[static_cast<std::size_t>(rank)].error;
+    EXPECT_EQ(error.code(), Errc::kAborted) << error.what();
+    EXPECT_EQ(error.context().peer, 0) << error.what();
+    EXPECT_THAT(error.what(), HasSubstr("rank 0 failed: Timeout"));
+  }
+}
+
 TEST(SimulatedFaults, ADeadlineNamesTheAwaitedRank) {
   Simulation simulation({.world = 2});
   const auto outcomes = simulation.run([&](Endpoint& endpoint) {

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "weft/base/crc32c.h"
+#include "weft/net/internal/failure.h"
 #include "weft/net/tcp/internal/wire.h"
 
 namespace weft::net::internal {
@@ -109,6 +110,33 @@ Abort decode_abort(std::span<const std::byte> bytes) {
     if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = '?';
   }
   return abort;
+}
+
+// The peers throw kAborted for an error other than a lost peer, a mismatch or an abort. So its text
+// must also name the code and the operation.
+std::optional<Abort> abort_of(const Error& error, const Error& first) {
+  const bool lost = error.code() == Errc::kPeerLost;
+  const bool mismatch = dynamic_cast<const MismatchError*>(&error) != nullptr;
+  const bool aborted = dynamic_cast<const AbortedError*>(&error) != nullptr;
+  if (!aborted && error.code() == Errc::kAborted) return std::nullopt;
+  return Abort{error.code(), error.context().peer,
+               lost || mismatch || aborted ? error.message() : first.what(), mismatch};
+}
+
+void throw_abort(const Abort& abort, int rank, int from, int world) {
+  if (abort.mismatch) throw MismatchError(Error(abort.code, abort.message, {"", rank, from}));
+  const std::string sender = "rank " + std::to_string(from);
+  const bool is_passed_on = abort.code == Errc::kAborted && abort.peer >= 0;
+  if (abort.code != Errc::kPeerLost && !is_passed_on)
+    throw AbortedError(
+        Error(Errc::kAborted, sender + " failed: " + abort.message, {"", rank, from}));
+  if (abort.peer < 0 || abort.peer >= world)
+    corrupt("an abort frame that names no rank of the group");
+  if (is_passed_on)
+    throw AbortedError(Error(Errc::kAborted, abort.message, {"", rank, abort.peer}));
+  if (abort.peer == rank)
+    throw Error(Errc::kAborted, sender + " gave this rank up: " + abort.message, {"", rank, from});
+  throw Error(Errc::kPeerLost, abort.message, {"", rank, abort.peer});
 }
 
 }  // namespace weft::net::internal

@@ -15,6 +15,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -72,5 +73,12 @@ struct Abort {
 std::vector<std::byte> encode(const Abort& abort);
 // Throws Error(kCorrupt) for anything that encode() does not produce.
 Abort decode_abort(std::span<const std::byte> bytes);
+// The abort by which a rank tells the others of the error that ended its group. `first` is the same
+// error with the operation that found it. nullopt: another rank gave this one up, and has told the
+// others.
+std::optional<Abort> abort_of(const Error& error, const Error& first);
+// Throws the error that an abort of rank `from` is to `rank`. Throws Error(kCorrupt) for an abort
+// that names no rank of the group of `world`, where it must.
+[[noreturn]] void throw_abort(const Abort& abort, int rank, int from, int world);
 
 }  // namespace weft::net::internal

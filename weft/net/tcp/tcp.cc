@@ -267,15 +267,7 @@ class TcpEndpoint final : public Endpoint {
 
   void end_group(const Error& error) {
     if (!failure_.latch(error, false)) return;
-    // For other errors the peers throw kAborted, so the text must also name the code and the
-    // operation.
-    const bool lost = error.code() == Errc::kPeerLost;
-    const bool mismatch = dynamic_cast<const internal::MismatchError*>(&error) != nullptr;
-    const bool aborted = dynamic_cast<const internal::AbortedError*>(&error) != nullptr;
-    if (aborted || error.code() != Errc::kAborted) {
-      tell({error.code(), error.context().peer,
-            lost || mismatch || aborted ? error.message() : failure_.error()->what(), mismatch});
-    }
+    if (const auto told = internal::abort_of(error, *failure_.error())) tell(*told);
     told_ = true;  // another rank gave this one up: it has told the others
     wake_all();
   }

@@ -7,7 +7,6 @@ namespace weft::net::sim::internal {
 namespace {
 
 using namespace std::chrono_literals;
-using net::internal::Abort;
 using net::internal::FrameType;
 using net::internal::Operation;
 using net::internal::Receipt;
@@ -103,10 +102,9 @@ void SimEndpoint::end_group(const Error& error) {
   if (!failure_.latch(error, false)) return;
   silence();
   wake();
-  if (error.code() == Errc::kAborted) return;  // the other ranks know
-  const bool is_loss = error.code() == Errc::kPeerLost;
-  const Abort abort{error.code(), error.context().peer, is_loss ? error.message() : error.what()};
-  for (PeerConnection& peer : peers_) peer.say(FrameType::kAbort, encode(abort));
+  const auto told = net::internal::abort_of(error, *failure_.error());
+  if (!told) return;
+  for (PeerConnection& peer : peers_) peer.say(FrameType::kAbort, encode(*told));
 }
 
 // The memory of calls may be freed from now on.

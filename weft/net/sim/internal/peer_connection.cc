@@ -1,6 +1,6 @@
 // The protocol of TCP's peer_connection.cc and sending.cc on simulated streams, with the same
 // frames, mailbox and rules for the end. The simulation leaves out the queue for small messages,
-// zero-copy sends, labels of calls, and aborts that a rank passes on.
+// zero-copy sends, and labels of calls.
 //
 // Order: a message is queued in send(), given to the streams frame by frame in load(), and complete
 // in written(), when its last frame is in a send buffer. A stream has one frame at a time, so the
@@ -17,7 +17,6 @@
 namespace weft::net::sim::internal {
 namespace {
 
-using net::internal::Abort;
 using net::internal::FrameReader;
 using net::internal::FrameType;
 using net::internal::FrameWriter;
@@ -209,16 +208,8 @@ void PeerConnection::end_frame(const Stream& stream) {
 }
 
 void PeerConnection::on_abort() {
-  const auto [rank, peer, options] = ends_;
-  const Abort abort = net::internal::decode_abort(control_in_);
-  const std::string sender = "rank " + std::to_string(peer);
-  if (abort.code != Errc::kPeerLost)
-    throw Error(Errc::kAborted, sender + " failed: " + abort.message, {"", rank, peer});
-  if (abort.peer < 0 || abort.peer >= options.world)
-    throw Error(Errc::kCorrupt, "an abort frame that names no rank of the group");
-  if (abort.peer == rank)
-    throw Error(Errc::kAborted, sender + " gave this rank up: " + abort.message, {"", rank, peer});
-  throw Error(Errc::kPeerLost, abort.message, {"", rank, abort.peer});
+  net::internal::throw_abort(net::internal::decode_abort(control_in_), ends_.rank, ends_.peer,
+                             ends_.options.world);
 }
 
 void PeerConnection::on_goodbye() {

@@ -29,8 +29,6 @@
 #include <algorithm>
 #include <cerrno>
 
-#include "weft/net/internal/failure.h"
-
 namespace weft::net::internal {
 namespace {
 
@@ -189,26 +187,7 @@ void PeerConnection::end_frame(const Stream& stream) {
 }
 
 void PeerConnection::on_abort() {
-  const Abort abort = decode_abort(control_in_);
-  if (abort.mismatch)
-    throw MismatchError(Error(abort.code, abort.message, {"", shared_.options.rank, peer_}));
-  const bool is_passed_on = abort.code == Errc::kAborted && abort.peer >= 0;
-  if (abort.code != Errc::kPeerLost && !is_passed_on) {
-    throw AbortedError(Error(Errc::kAborted,
-                             "rank " + std::to_string(peer_) + " failed: " + abort.message,
-                             {"", shared_.options.rank, peer_}));
-  }
-  if (abort.peer < 0 || abort.peer >= shared_.world)
-    throw Error(Errc::kCorrupt, "an abort frame that names no rank of the group");
-  if (is_passed_on)
-    throw AbortedError(
-        Error(Errc::kAborted, abort.message, {"", shared_.options.rank, abort.peer}));
-  if (abort.peer == shared_.options.rank) {
-    throw Error(Errc::kAborted,
-                "rank " + std::to_string(peer_) + " gave this rank up: " + abort.message,
-                {"", shared_.options.rank, peer_});
-  }
-  throw Error(Errc::kPeerLost, abort.message, {"", shared_.options.rank, abort.peer});
+  throw_abort(decode_abort(control_in_), shared_.options.rank, peer_, shared_.world);
 }
 
 void PeerConnection::on_goodbye() {
