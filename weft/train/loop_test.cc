@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -22,6 +23,7 @@
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/comm/testing/fork_ranks.h"
+#include "weft/elastic/newest_state.h"
 #include "weft/elastic/recovery.h"
 #include "weft/parallel/compose/modules.h"
 #include "weft/rank_link/messages.h"
@@ -31,11 +33,15 @@ namespace loop_test {
 
 constexpr std::int64_t kLookEvery = 64;
 
+// Ends a run as the loss of a rank does.
+struct RankLost {};
+
 struct End {
   std::optional<TrainResult> result;
   int ranks = 0;  // That the job shall have.
   bool changes_plan = false;
   std::int64_t departed_at = 0;  // Step at which another plan was asked for. 0: none was.
+  bool has_lost = false;         // It has ended by RankLost.
 };
 
 // Runs of one rank. A step is planned to take no time, so steps leave their plan.
@@ -59,25 +65,16 @@ class Runs {
     rank_link::tell(to_rank_, rank_link::RanksWanted{.number = 2, .newcomers = {}});
   }
 
-  End train(const std::string& name, double factor = 1) {
-    options.name = name;
-    const Config config = config_of(options);
-    const Mesh mesh(world_, options.mesh.axes());
-    Loop loop(options, config, world_, /*copies=*/true);
-    Task task(parallel::blocks_of(torch::nn::Linear(1, 1)),
-              [factor](const at::Tensor& y, const at::Tensor&) { return factor * y.mean(); });
-    task.train = samples(at::zeros({2000, 1}), at::zeros({2000, 1}));
-    loop.open();
-    Learner learner(std::move(task), options, mesh, nullptr, nullptr);
+  End train(const std::string& name, double factor = 1) { return run(name, factor, std::nullopt); }
+
+  // After the loss of a rank, from the newest copy of the last run.
+  End go_on() {
+    options.resume = true;
     End end;
-    loop.start(learner, [](const Evaluation&, double) { return std::vector<LogField>{}; });
-    loop.watch_plan({.step = 1e-9}, [&](const Departure&, std::int64_t) {
-      end.departed_at = learner.model().steps();
-      return true;
-    });
-    end.result = loop.run();
-    end.ranks = loop.resize();
-    end.changes_plan = loop.changes_plan();
+    elastic::use_newest_state(world_, {.copies = {copies_}},
+                              [&](std::optional<elastic::Recovered> state, const std::string&) {
+                                end = run(options.name, 1, Saved(std::move(state.value().reader)));
+                              });
     return end;
   }
 
@@ -88,9 +85,38 @@ class Runs {
   Options options;
 
  private:
+  End run(const std::string& name, double factor, std::optional<Saved> state) {
+    options.name = name;
+    const Config config = config_of(options);
+    const Mesh mesh(world_, options.mesh.axes());
+    Loop loop(options, config, world_, /*copies=*/true);
+    Task task(parallel::blocks_of(torch::nn::Linear(1, 1)),
+              [factor](const at::Tensor& y, const at::Tensor&) { return factor * y.mean(); });
+    task.train = samples(at::zeros({2000, 1}), at::zeros({2000, 1}));
+    loop.open(std::move(state));
+    Learner learner(std::move(task), options, mesh, loop.resumed() ? &*loop.resumed() : nullptr,
+                    nullptr);
+    End end;
+    loop.start(learner, [](const Evaluation&, double) { return std::vector<LogField>{}; });
+    copies_ = loop.copies();
+    loop.watch_plan({.step = 1e-9}, [&](const Departure&, std::int64_t) {
+      end.departed_at = learner.model().steps();
+      return true;
+    });
+    try {
+      end.result = loop.run();
+    } catch (const RankLost&) {  // here, as an exception that leaves a model's scope ends its group
+      end.has_lost = true;
+    }
+    end.ranks = loop.resize();
+    end.changes_plan = loop.changes_plan();
+    return end;
+  }
+
   const Group world_;
   const TempDir folder_;
   rank_link::Link& to_rank_;
+  std::shared_ptr<const elastic::StateCopies> copies_;  // Of the last run.
 };
 
 // `fn` returns what is wrong; empty: nothing is.
@@ -149,6 +175,23 @@ TEST(Loop, KeepsWhatACallbackAsksForInTheStepBeforeTheNumberOfRanksChanges) {
     stops = true;
     const End end = runs.train("stops");
     return end.result && end.result->ended_early ? "" : "training goes on";
+  });
+}
+
+// Callbacks are called before the copy of a step, and not again after a recovery from it.
+TEST(Loop, KeepsWhatACallbackAsksForInAStepWhoseCopyARecoveryGoesOnFrom) {
+  expect_good([](Runs& runs) -> std::string {
+    runs.options.copy_steps = 1;
+    runs.options.max_steps = 5;
+    runs.options.checkpoint_every = 0;
+    runs.options.on_step = [](const StepReport& report, Control& control) {
+      if (report.step == 2) control.save();
+      if (report.step == 3) throw RankLost();
+    };
+    if (!runs.train("lost").has_lost) return "training goes on";
+    runs.options.on_step = [](const StepReport&, Control&) {};
+    runs.go_on();
+    return runs.has_checkpoint("lost", "00000003") ? "" : "there is no checkpoint";
   });
 }
 

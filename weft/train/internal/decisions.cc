@@ -22,9 +22,10 @@ namespace internal {
 
 Callbacks::Callbacks(const Options& options, const Group& world)
     : on_step_(options.on_step), on_epoch_end_(options.on_epoch_end) {
-  at::Tensor any = at::scalar_tensor(on_epoch_end_ ? 1 : 0, at::kInt);
+  at::Tensor any = at::tensor({on_step_ ? 1 : 0, on_epoch_end_ ? 1 : 0}, at::kInt);
   if (world.size() > 1) world.all_reduce(any, ReduceOp::kMax);
-  any_on_epoch_end_ = any.item<int>() > 0;
+  any_on_step_ = any[0].item<int>() > 0;
+  any_on_epoch_end_ = any[1].item<int>() > 0;
 }
 
 void Callbacks::step_done(const StepReport& step) {
@@ -45,6 +46,18 @@ Callbacks::Requests Callbacks::agree(const Group& world) {
   at::Tensor wishes = at::tensor({mine.stop ? 1 : 0, mine.save ? 1 : 0}, at::kInt);
   if (world.size() > 1) world.all_reduce(wishes, ReduceOp::kMax);
   return {wishes[0].item<int>() > 0, wishes[1].item<int>() > 0};
+}
+
+Callbacks::Requests Callbacks::share(const Group& world) {
+  if (!any_on_step_) return {};
+  const Requests all = agree(world);
+  add_requests(all);
+  return all;
+}
+
+void Callbacks::add_requests(const Requests& requests) {
+  control_.stop_ = control_.stop_ || requests.stop;
+  control_.save_ = control_.save_ || requests.save;
 }
 
 observe::Values Callbacks::take_logged() { return std::exchange(control_.logged_, {}); }

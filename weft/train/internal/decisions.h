@@ -32,13 +32,18 @@ class Callbacks {
   bool has_requests() const { return control_.stop_ || control_.save_; }
   // Of any rank. Collective.
   Requests agree(const Group& world);
+  // As agree(), and all ranks keep the requests for the next call of agree() or take_requests().
+  // Does nothing if no rank has a callback of steps. Collective.
+  Requests share(const Group& world);
+  // Adds requests to those of this rank.
+  void add_requests(const Requests& requests);
   // Values that were logged since the last call.
   observe::Values take_logged();
 
  private:
   const decltype(Options::on_step) on_step_;
   const decltype(Options::on_epoch_end) on_epoch_end_;
-  bool any_on_epoch_end_ = false;  // on any rank
+  bool any_on_step_ = false, any_on_epoch_end_ = false;  // on any rank
   Control control_;
 };
 

@@ -59,6 +59,7 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
     at_ = resumed->count;
     evaluations_.restore(resumed->evaluated_step);
     decisions_->restore(resumed->best);
+    decisions_->callbacks().add_requests(resumed->asked);
     if (!recovers) log_info("resuming", {{"step", at_.step}, {"epoch", at_.epoch}});
     if (!recovers && is_over()) {
       log_info("nothing is left to train: raise train.epochs or train.max_steps to go on" +
@@ -472,11 +473,14 @@ void Loop::end_with(const Error& error, bool saves) {
 }
 
 // Does nothing where no copy is due. look() came before. Else the state would lack the losses of
-// the last steps, and a request that look() takes could not end training before the copy.
+// the last steps, and a request that look() takes could not end training before the copy. Callbacks
+// were called after look(), and are not called for this step again. So their requests are copied.
 void Loop::copy_state(bool now) {
   if (!checkpoints_.copies_on() || (!now && !checkpoints_.copy_is_due(at_.step))) return;
   const observe::ActivityScope activity(observe::Activity::kCheckpoint);
-  checkpoints_.copy(*learner_, progressed());
+  Progressed copied = progressed();
+  copied.asked = decisions_->callbacks().share(world_);
+  checkpoints_.copy(*learner_, copied);
 }
 
 Progressed Loop::progressed() const {

@@ -63,7 +63,7 @@ std::optional<Resumption::At> Resumption::restore(Learner& learner) {
   count.epoch_samples = progressed.epoch_samples;
   count.passes = std::min(progressed.passes, learner.max_passes());
   saved_.reset();
-  return At{count, progressed.noise, progressed.best, progressed.evaluated_step};
+  return At{count, progressed.noise, progressed.best, progressed.evaluated_step, progressed.asked};
 }
 
 }  // namespace weft::train::internal

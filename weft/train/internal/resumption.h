@@ -40,6 +40,7 @@ class Resumption {
     optim::NoiseScale::State noise;
     Best::State best;
     std::int64_t evaluated_step = -1;  // see Progressed
+    Callbacks::Requests asked;
   };
   // Loads the state into the learner, and forgets it. nullopt without one. Collective.
   std::optional<At> restore(Learner& learner);

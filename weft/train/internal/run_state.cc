@@ -29,6 +29,10 @@
 namespace weft::train::internal {
 namespace {
 
+// Texts of the state: a callback has asked for it.
+constexpr const char* kAskedStop = "asked_stop";
+constexpr const char* kAskedSave = "asked_save";
+
 // Calls visit(name, value, since) for each value of a run. A checkpoint that lacks `since` is of an
 // older version, and lacks this value, too. Without `since`, each checkpoint has the value.
 template <class Visit>
@@ -159,6 +163,8 @@ checkpoint::Shards shards_of(checkpoint::Parts parts, Progressed progressed) {
       shards.state[name] = elastic::text_of(value);
     }
   });
+  if (progressed.asked.stop) shards.state[kAskedStop] = "1";
+  if (progressed.asked.save) shards.state[kAskedSave] = "1";
   return shards;
 }
 
@@ -227,6 +233,7 @@ Progressed Saved::progress(std::uint64_t seed, std::int64_t batch, std::int64_t 
   if (!reader_.state().contains("epoch_samples"))
     progressed.epoch_samples = static_cast<double>(progressed.sampler.position);
   if (!reader_.state().contains("evaluated_step")) progressed.evaluated_step = progressed.step;
+  progressed.asked = {reader_.state().contains(kAskedStop), reader_.state().contains(kAskedSave)};
   require_same("train.seed", static_cast<std::int64_t>(progressed.seed),
                static_cast<std::int64_t>(seed));
   require_same("the global batch", progressed.batch.global, batch);

@@ -20,6 +20,7 @@
 #include "weft/optim/noise_scale.h"
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/train/internal/best.h"
+#include "weft/train/internal/decisions.h"
 #include "weft/train/internal/resizing.h"
 
 namespace weft::train::internal {
@@ -40,6 +41,9 @@ struct Progressed {
   std::int64_t samples = 0;        // of the training data
   // Step of the last evaluation; -1: none. That of the checkpoint in older versions.
   std::int64_t evaluated_step = -1;
+  // Requests of callbacks that wait for the next step in which the ranks agree. Only in copies in
+  // memory: a run that resumes from a checkpoint has other callbacks.
+  Callbacks::Requests asked = {};
 };
 
 // This rank's part of the state of a run. `parts`: of the model (Learner::parts()).
