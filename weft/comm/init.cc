@@ -43,6 +43,8 @@ namespace {
 
 // The host of the store is taken for lost when it has been silent for so long in a call.
 constexpr auto kStoreSilence = std::chrono::seconds(60);
+// A rank that cannot join waits so long for the store where it tells the others.
+constexpr auto kTellTimeout = std::chrono::seconds(5);
 
 // The launcher passes the secret as an open descriptor, never in the environment or on the command
 // line. pread() reads it, so that several groups of one process can read it.
@@ -262,19 +264,100 @@ int groups_begun_at(const std::string& place) {
   return begun[place]++;
 }
 
+// Where the ranks meet that have begun to form `before` groups over `store`.
+c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Store>& store,
+                                              int before) {
+  if (before == 0) return store;
+  return c10::make_intrusive<c10d::PrefixStore>("again/" + std::to_string(before), store);
+}
+
 // As form_group(), for a process that has formed a group over `store` before, or has tried to. All
 // ranks do so as often.
-Group form_again(const c10::intrusive_ptr<c10d::Store>& store, int time, const Identity& identity,
+Group form_again(const c10::intrusive_ptr<c10d::Store>& store, int before, const Identity& identity,
                  BackendOptions options) {
-  const auto place = c10::make_intrusive<c10d::PrefixStore>("again/" + std::to_string(time), store);
   // The launcher and newcomers know the store alone.
   options.lost_rank = [store] { return internal::lost_rank(*store); };
-  return internal::form_group_at(place, store, identity.rank, identity.world, options);
+  return internal::form_group_at(meeting_place(store, before), store, identity.rank, identity.world,
+                                 options);
 }
 
 // True for a job of several nodes whose launchers do not know each other's losses (--master-addr).
 bool has_fixed_nodes(const Identity& identity) {
   return identity.local_world < identity.world && !store::Client::environment();
+}
+
+// The rank that hosts the store of its first group.
+bool hosts_store(const Identity& identity) {
+  return identity.rank == 0 && !identity.store_is_hosted_elsewhere;
+}
+
+// The keys of this job in its store.
+c10::intrusive_ptr<c10d::Store> keys_of_job(const Identity& identity, bool hosts_it,
+                                            std::chrono::milliseconds timeout) {
+  return c10::make_intrusive<c10d::PrefixStore>(
+      store_prefix(identity.run_id, identity.restart_count), store_of(identity, hosts_it, timeout));
+}
+
+// Of an error of this rank before it has reached the store. A rank 0 that hosts the store has none
+// yet, so it can tell nobody.
+void tell_others(const Identity& identity, int before, const std::exception& error) noexcept {
+  if (identity.meets_through_mpi || hosts_store(identity)) return;
+  try {
+    const auto store = keys_of_job(identity, /*hosts_it=*/false, kTellTimeout);
+    internal::tell_failure(*meeting_place(store, before), identity.rank, error);
+  } catch (const std::exception&) {
+    // No store answers: rank 0 waits until its timeout, once it has begun.
+  }
+}
+
+// Without the secret, which a process alone does not have.
+BackendOptions backend_options(const Identity& identity, const InitOptions& options) {
+  BackendOptions backend;
+  backend.transport = options.transport;
+  if (const char* set = variable_or_null("WEFT_TRANSPORT");
+      set != nullptr && backend.transport == Transport::kAuto)
+    backend.transport = parse_transport(set);
+  backend.interface = options.interface;
+  if (backend.interface.empty()) backend.interface = variable("WEFT_INTERFACE");
+  backend.ordered_sums = options.ordered_sums;
+  backend.store_host = identity.master_addr;
+  backend.timeout = options.timeout;
+  backend.alike = options.alike;
+  // Each restart of the job has its own range of epochs, so that earlier regroups do not matter.
+  backend.epoch = static_cast<std::uint32_t>(identity.restart_count) << 16;
+  return backend;
+}
+
+// The group of a job that may have several ranks.
+Group meet(const Identity& identity, const InitOptions& options) {
+  // Before anything that may fail on one rank only.
+  const int before =
+      options.newcomer
+          ? 0
+          : groups_begun_at(identity.master_addr + " " + std::to_string(identity.master_port) +
+                            " " + store_prefix(identity.run_id, identity.restart_count) + " " +
+                            std::to_string(identity.rank));
+  BackendOptions backend;
+  try {
+    backend = backend_options(identity, options);
+    backend.secret = job_secret();
+  } catch (const std::exception& error) {
+    if (!options.newcomer) tell_others(identity, before, error);
+    throw;
+  }
+  if (options.newcomer) {
+    const auto store = keys_of_job(identity, /*hosts_it=*/false, options.timeout);
+    rank_link::tell_launcher(rank_link::Joining{});
+    return join_group(store, backend, options.timeout, identity.rank,
+                      has_fixed_nodes(identity) ? identity.world : 0);
+  }
+  if (auto joined = join_through_mpi(identity, backend)) return *joined;
+  const auto store = keys_of_job(identity, hosts_store(identity), options.timeout);
+  static bool has_met = false;  // a program may form further groups while it trains
+  if (!std::exchange(has_met, true)) rank_link::tell_launcher(rank_link::Meeting{});
+  failpoint("meet.begin");
+  if (before > 0) return form_again(store, before, identity, backend);
+  return form_group(store, identity.rank, identity.world, backend);
 }
 
 }  // namespace
@@ -294,51 +377,11 @@ Group init(const Identity& identity, const InitOptions& asked) {
     at::set_num_threads(std::max(1, processors / std::max(1, identity.local_world)));
   }
   log_debug(identity.banner());
-  BackendOptions backend;
-  backend.transport = options.transport;
-  if (const char* set = variable_or_null("WEFT_TRANSPORT");
-      set != nullptr && backend.transport == Transport::kAuto)
-    backend.transport = parse_transport(set);
-  backend.interface = options.interface;
-  if (backend.interface.empty()) backend.interface = variable("WEFT_INTERFACE");
-  backend.ordered_sums = options.ordered_sums;
-  backend.store_host = identity.master_addr;
-  backend.timeout = options.timeout;
-  backend.alike = options.alike;
-  // Each restart of the job has its own range of epochs, so that earlier regroups do not matter.
-  backend.epoch = static_cast<std::uint32_t>(identity.restart_count) << 16;
   // The launcher may add ranks to one rank.
   const bool may_grow = variable("WEFT_ELASTIC") == "1";
   if (identity.world == 1 && !options.newcomer && !may_grow)
-    return Group(make_backend(nullptr, 0, 1, backend), "world");
-  backend.secret = job_secret();
-  auto group = [&]() -> Group {
-    if (!options.newcomer) {
-      if (auto joined = join_through_mpi(identity, backend)) return *joined;
-    }
-    const bool hosts_store =
-        identity.rank == 0 && !identity.store_is_hosted_elsewhere && !options.newcomer;
-    // Before anything that may fail on one rank only.
-    const int before =
-        options.newcomer
-            ? 0
-            : groups_begun_at(identity.master_addr + " " + std::to_string(identity.master_port) +
-                              " " + store_prefix(identity.run_id, identity.restart_count) + " " +
-                              std::to_string(identity.rank));
-    const auto store = store_of(identity, hosts_store, options.timeout);
-    const auto prefixed = c10::make_intrusive<c10d::PrefixStore>(
-        store_prefix(identity.run_id, identity.restart_count), store);
-    if (options.newcomer) rank_link::tell_launcher(rank_link::Joining{});
-    if (options.newcomer) {
-      return join_group(prefixed, backend, options.timeout, identity.rank,
-                        has_fixed_nodes(identity) ? identity.world : 0);
-    }
-    static bool has_met = false;  // a program may form further groups while it trains
-    if (!std::exchange(has_met, true)) rank_link::tell_launcher(rank_link::Meeting{});
-    failpoint("meet.begin");
-    if (before > 0) return form_again(prefixed, before, identity, backend);
-    return form_group(prefixed, identity.rank, identity.world, backend);
-  }();
+    return Group(make_backend(nullptr, 0, 1, backend_options(identity, options)), "world");
+  Group group = meet(identity, options);
   if (!options.newcomer) failpoint("meet.made");
   if (replaces || !options.newcomer) rank_link::tell_launcher(rank_link::Joined{});
   has_joined = has_joined || replaces;

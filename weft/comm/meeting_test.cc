@@ -194,6 +194,28 @@ TEST(Meeting, AllRanksMayCallInitAgainAfterItHasFailed) {
   EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0}));
 }
 
+TEST(Meeting, ARankThatFailsBeforeItReachesTheStoreEndsTheWaitsOfTheOthersAtOnce) {
+  Processes processes(2, [](const Me& me) {
+    const Identity identity = one_of_two(me);
+    InitOptions options;
+    options.timeout = 60s;
+    if (me.id == 1) ::setenv("WEFT_TRANSPORT", "no-such-transport", 1);
+    try {
+      init(identity, options);
+      return 1;
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      const bool tells = what.find("unknown transport 'no-such-transport'") != std::string::npos;
+      if (!tells || error.code() != (me.id == 0 ? Errc::kAborted : Errc::kBadConfig)) return 2;
+    }
+    ::unsetenv("WEFT_TRANSPORT");
+    at::Tensor t = at::ones({3});
+    init(identity, over_tcp()).all_reduce(t);  // they meet again in the same place
+    return at::equal(t, at::full({3}, 2.0F)) ? 0 : 3;
+  });
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0}));
+}
+
 // A port that nobody uses, for a store that rank 0 hosts itself.
 int free_port() {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
