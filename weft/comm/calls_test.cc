@@ -209,6 +209,28 @@ TEST(CallsTiming, ATimeoutNamesItsOperationOnOtherRanks) {
   }
 }
 
+// Rank 0 waits for rank 1 in the memory of their host. Rank 2 is on another host.
+TEST(CallsTiming, ATimeoutWithinAHostNamesItsOperationOnOtherHosts) {
+  expect_within(2s, [&](SlowestRank& slowest) {
+    const auto rank = [&](const Group& group) {
+      if (group.rank() == 0) group.backend().setTimeout(200ms);
+      return ends_with(group.rank() == 0 ? Errc::kTimeout : Errc::kAborted, group, slowest, [&] {
+        at::Tensor t = at::ones({3});
+        try {
+          group.rank() == 1 ? group.recv(t, 2) : group.all_reduce(t);
+        } catch (const Error& error) {
+          const std::string what = error.what();
+          const auto says = [&](const char* text) { return what.find(text) != std::string::npos; };
+          if (says("did not arrive within 200 ms") && says("all_reduce") && !says("exchange"))
+            throw;
+          throw Error(Errc::kInternal, "names another operation: " + what);
+        }
+      });
+    };
+    EXPECT_EQ(fork_ranks(3, "auto", rank, {"a", "a", "b"}), std::vector<int>(3, 0));
+  });
+}
+
 TEST(CallsTiming, AMonitoredBarrierDoesNotWaitForARankThatIsLost) {
   for (const char* transport : {"shm", "tcp"}) {
     for (const int victim : {0, 2}) {

@@ -13,6 +13,7 @@
 #include "weft/comm/internal/linked_transports.h"
 
 #include "weft/comm/internal/job_ranks.h"
+#include "weft/observe/position/position.h"
 
 namespace weft::comm::internal {
 namespace {
@@ -100,12 +101,12 @@ bool LinkedTransports::found_by_host() const {
 std::optional<Error> LinkedTransports::host_failure() const {
   const auto failure = host_->failure();
   if (!failure) return std::nullopt;
-  const int peer = failure->context().peer;
+  const auto& [operation, rank, peer] = failure->context();
   if (peer >= kOfGroup - 1)
-    return Error(failure->code(), failure->message(), {"", map_.rank, peer - kOfGroup});
+    return Error(failure->code(), failure->message(), {operation, map_.rank, peer - kOfGroup});
   const int lost = peer >= 0 ? map_.members()[static_cast<std::size_t>(peer)] : -1;
   return Error(failure->code(), rename_ranks(failure->message(), map_.members(), ""),
-               {"", map_.rank, lost});
+               {operation, map_.rank, lost});
 }
 
 void LinkedTransports::settle() {
@@ -113,13 +114,14 @@ void LinkedTransports::settle() {
   if (first_) return;
   if (const auto failure = host_failure()) {
     first_ = failure;
-    // A wait of zero for the lost rank tells the other hosts about the failure: kPeerLost if the
-    // endpoint knows of the loss, else a timeout.
+    // A wait of zero for the lost rank tells the other hosts about it: kPeerLost if the endpoint
+    // knows of the loss, else a timeout of the operation.
     const bool is_own = found_by_host();
-    if (telling(failure->code()) && failure->context().peer >= 0 &&
-        failure->context().peer != map_.rank) {
+    const auto& [operation, rank, peer] = failure->context();
+    if (failure->code() == Errc::kPeerLost && peer >= 0 && peer != map_.rank) {
+      const observe::OperationScope here({.name = observe::ShortName(operation)});
       try {
-        endpoint_->recv(failure->context().peer, kTell, {}, Deadline::in(0s));
+        endpoint_->recv(peer, kTell, {}, Deadline::in(0s));
       } catch (const Error&) {
         // Expected: the failure has been passed on.
       }

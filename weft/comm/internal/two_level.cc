@@ -27,6 +27,7 @@
 
 #include "weft/base/log.h"
 #include "weft/comm/internal/two_level_parts.h"
+#include "weft/observe/position/position.h"
 
 namespace weft::comm::internal {
 
@@ -165,7 +166,7 @@ void TwoLevel::move(const Call& call) {
   }
 }
 
-void TwoLevel::in_chunks(std::int64_t count, std::int64_t per_chunk,
+void TwoLevel::in_chunks(const char* operation, std::int64_t count, std::int64_t per_chunk,
                          const std::function<void(std::int64_t, std::int64_t, Queue&)>& work) {
   const auto every_second = [&](int first) {
     for (std::int64_t at = first * per_chunk; at < count; at += 2 * per_chunk)
@@ -177,6 +178,8 @@ void TwoLevel::in_chunks(std::int64_t count, std::int64_t per_chunk,
   std::thread second;
   try {
     second = std::thread([&] {
+      const observe::OperationScope here(
+          {.name = operation, .group = transports_.host().group_name()});
       try {
         every_second(1);
       } catch (...) {

@@ -93,8 +93,8 @@ class TwoLevel {
   void scatter(const Call& call);
 
   // Calls work(at, count, queue) for all chunks of [0, count), on two threads if there are several
-  // chunks.
-  void in_chunks(std::int64_t count, std::int64_t per_chunk,
+  // chunks. The position of both shows `operation`.
+  void in_chunks(const char* operation, std::int64_t count, std::int64_t per_chunk,
                  const std::function<void(std::int64_t, std::int64_t, Queue&)>& work);
   void by_blocks(const Call& call);
 

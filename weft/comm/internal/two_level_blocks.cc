@@ -29,13 +29,14 @@ std::span<std::byte> bytes_at(std::byte* place, std::int64_t bytes) {
 
 void TwoLevel::by_blocks(const Call& call) {
   const std::int64_t per_chunk = std::max<std::int64_t>(1, kChunkBytes / call.element / map_.world);
-  in_chunks(call.args.count, per_chunk, [&](std::int64_t at, std::int64_t count, Queue& queue) {
-    if (call.collective == Collective::kAllGather) {
-      all_gather(call, queue, at, count);
-    } else {
-      reduce_scatter(call, queue, at, count);
-    }
-  });
+  in_chunks(call.name, call.args.count, per_chunk,
+            [&](std::int64_t at, std::int64_t count, Queue& queue) {
+              if (call.collective == Collective::kAllGather) {
+                all_gather(call, queue, at, count);
+              } else {
+                reduce_scatter(call, queue, at, count);
+              }
+            });
 }
 
 // A rank's block is sent to one rank of each other host, which distributes it in shared memory.

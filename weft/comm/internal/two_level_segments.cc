@@ -36,7 +36,7 @@ void TwoLevel::by_segments(const Call& call) {
   const std::int64_t per_rank =
       std::clamp(call.bytes(call.args.count) / map_.smallest() / 8, kMinBytes, kMaxBytes) / 64 * 64;
   in_chunks(
-      call.args.count, per_rank * map_.smallest() / call.element,
+      call.name, call.args.count, per_rank * map_.smallest() / call.element,
       [&](std::int64_t at, std::int64_t count, Queue& queue) {
         for (Segment segment : segments_of(map_, count, static_cast<std::size_t>(call.element))) {
           segment.begin += at;

@@ -80,7 +80,7 @@ std::string milliseconds(std::chrono::nanoseconds time) {
 struct Host::Control {
   struct Failure {
     std::int32_t code, peer;
-    char text[464];
+    char operation[32], text[432];
   };
   struct alignas(128) Seat {
     std::atomic<std::uint32_t> meetings;
@@ -439,6 +439,7 @@ void Host::fail(const Error& error) noexcept {
   auto& mine = control_->seats[rank_].failure;
   mine.code = static_cast<std::int32_t>(error.code());
   mine.peer = error.context().peer;
+  std::strncpy(mine.operation, error.context().operation.c_str(), sizeof mine.operation - 1);
   std::strncpy(mine.text, error.message().c_str(), sizeof mine.text - 1);
   std::uint32_t none = 0;
   control_->first_failure.compare_exchange_strong(none, 1 + static_cast<std::uint32_t>(rank_));
@@ -453,7 +454,8 @@ std::optional<Error> Host::failure() const {
   const auto& found = control_->seats[first - 1].failure;
   return Error(static_cast<Errc>(found.code),
                std::string(found.text, strnlen(found.text, sizeof found.text)),
-               {"", first - 1, found.peer});
+               {std::string(found.operation, strnlen(found.operation, sizeof found.operation)),
+                first - 1, found.peer});
 }
 
 void Host::fail_by(const Error& error) {

@@ -152,6 +152,7 @@ class Host {
   // True if `peer` can no longer touch other ranks' memory: its process is dead, or it has left the
   // group in order.
   bool has_ended(int peer) const;
+  // The first error of any rank, with its operation and that rank.
   std::optional<Error> failure() const;
 
   // Counts bytes of other ranks' memory that this rank has read or written. Code that moves data
