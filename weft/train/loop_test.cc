@@ -196,22 +196,41 @@ TEST(Loop, KeepsWhatACallbackAsksForInAStepWhoseCopyARecoveryGoesOnFrom) {
 }
 
 // Returns the error of a run's last save after `harm` was done to the group.
-std::optional<Error> last_save(const Group& group, const std::string& folder,
-                               const std::function<void(const Group&)>& harm) {
+std::optional<Error> last_save(
+    const Group& group, const std::string& folder, const std::function<void(const Group&)>& harm,
+    const std::function<void(RunSaver&)>& end = [](RunSaver& saver) { saver.finish(); }) {
   set_log_level(LogLevel::kOff);
   parallel::BlockModel blocks = parallel::blocks_of(torch::nn::Linear(1, 1));
   blocks.loss = [](const parallel::Tensors& y, const parallel::Tensors&,
                    const parallel::Contexts&) { return y[0].mean(); };
   try {
     auto model = parallel::parallelize(blocks, {}, Mesh(group, {{"dp", 0}}));
-    RunSaver saver(group, model.shards(), {.folder = group.rank() == 0 ? folder : ""});
+    RunSaver saver(group, model.shards(),
+                   {.folder = group.rank() == 0 ? folder : "", .async = false});
     harm(group);
     saver.save(shards_of(model.shards(), {.step = 1}));
-    saver.finish();
+    end(saver);
   } catch (const Error& error) {
     return error;
   }
   return std::nullopt;
+}
+
+void lose_rank_1(const Group& group) {
+  if (group.rank() == 1) ::_exit(0);
+}
+
+// Else the state is copied after it, and a recovery from the copy takes the best step for saved.
+TEST(Loop, SettlesWithTheLossOfARankThatItHasLoggedBefore) {
+  const TempDir folder;
+  const auto codes = comm::fork_ranks(2, "auto", [&](const Group& group) {
+    const auto error = last_save(group, folder / "ckpt", lose_rank_1, [](RunSaver& saver) {
+      saver.poll();  // save() has ended with the error
+      saver.settle();
+    });
+    return error && elastic::is_loss(*error) ? 0 : 1;
+  });
+  EXPECT_EQ(codes, (std::vector<int>{0, 0}));
 }
 
 // Returns whether a rank tells the launcher that the last checkpoint could not be written.
@@ -239,9 +258,7 @@ TEST(Loop, CallsItsLastStateUnsavedAfterAnErrorOfTheDiskAndNotAfterALoss) {
   const TempDir folder;
   write_file_atomic(folder / "file", "in the way");
   EXPECT_TRUE(says_unsaved(folder / "file", /*is_loss=*/false, [](const Group&) {}));
-  EXPECT_FALSE(says_unsaved(folder / "ckpt", /*is_loss=*/true, [](const Group& group) {
-    if (group.rank() == 1) ::_exit(0);
-  }));
+  EXPECT_FALSE(says_unsaved(folder / "ckpt", /*is_loss=*/true, lose_rank_1));
 }
 
 }  // namespace loop_test

@@ -67,7 +67,7 @@ void RunCheckpoints::save(Learner& learner, const Progressed& progressed, const 
   saved_step_ = progressed.step;
   saved_at_ = std::chrono::steady_clock::now();
   is_requested_ = false;
-  saves_best_ = best.step == progressed.step;
+  saves_best_ = saves_best_ || best.step == progressed.step;
   if (!saver_) make_saver(learner, best);
   saver_->save(shards_of(learner.parts(false), progressed), best);
 }

@@ -75,7 +75,7 @@ class RunCheckpoints {
   std::int64_t saved_step_ = -1;
   std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
   bool is_requested_ = false;
-  bool saves_best_ = false;  // The last save is of the best step, and may not be complete.
+  bool saves_best_ = false;  // A save since the last settle() is of the best step.
 };
 
 }  // namespace weft::train::internal

@@ -182,7 +182,8 @@ void RunSaver::poll() { report(saver_.poll()); }
 
 void RunSaver::settle() {
   const auto result = saver_.wait();
-  if (result && result->error && elastic::is_loss(*result->error)) throw *result->error;
+  note(result);
+  if (loss_) throw Error(*loss_);
   report(result);
 }
 
@@ -196,7 +197,14 @@ void RunSaver::finish(bool ends) {
   report(result);
 }
 
+void RunSaver::note(const std::optional<checkpoint::AsyncSaver::Result>& result) {
+  if (!result) return;
+  const bool is_loss = result->error && elastic::is_loss(*result->error);
+  loss_ = is_loss ? result->error : std::nullopt;
+}
+
 void RunSaver::report(const std::optional<checkpoint::AsyncSaver::Result>& result) {
+  note(result);
   if (!result || world_.rank() != 0) return;
   if (result->error) {
     log_error(result->error->message() + "; training goes on, and older checkpoints are untouched");

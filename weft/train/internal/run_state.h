@@ -76,8 +76,8 @@ class RunSaver {
   void save(const checkpoint::Shards& shards, const BestMark& best = {});
   // Logs the result of a save that has ended since. Not collective.
   void poll();
-  // Waits for the last save. If it failed, rank 0 logs an error. Throws the loss of a rank.
-  // Collective.
+  // Waits for the last save. If it failed, rank 0 logs an error. Throws the loss of a rank, also
+  // one that save() or poll() has logged. Collective.
   void settle();
   // Waits for the last save. Collective. Throws its error on all ranks. With `ends`, the training
   // is done, so the launcher does not start the ranks again after such an error: they would do it
@@ -85,6 +85,7 @@ class RunSaver {
   void finish(bool ends = true);
 
  private:
+  void note(const std::optional<checkpoint::AsyncSaver::Result>& result);
   void report(const std::optional<checkpoint::AsyncSaver::Result>& result);
 
   const Group world_;
@@ -93,6 +94,7 @@ class RunSaver {
   BestMark best_;      // the best evaluation whose checkpoint was begun
   std::int64_t kept_;  // step of the best checkpoint that is complete; -1: none
   std::vector<std::int64_t> damaged_;
+  std::optional<Error> loss_;  // the loss of a rank that has ended the last save
   checkpoint::AsyncSaver saver_;
 };
 
