@@ -19,6 +19,7 @@
 
 #include "weft/comm/testing/processes.h"
 #include "weft/elastic/run.h"
+#include "weft/net/memory/heap.h"
 #include "weft/rank_link/messages.h"
 
 namespace weft::elastic {
@@ -184,6 +185,30 @@ int leaves_with_its_copies(const Me& me) {
 TEST(Recovery, KeepsTheCopiesOfARankThatLeavesUntilItsProcessEnds) {
   Processes processes(3, leaves_with_its_copies);
   EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0, 0}));
+}
+
+std::uint64_t live_bytes() { return net::process_heap()->stats().live_bytes; }
+
+int ends_a_run(const Me& me) {
+  at::Tensor weights = at::ones({1 << 20});
+  std::int64_t step = 0;
+  State state;
+  state.add("weights", weights);
+  state.add("step", step);
+  RunOptions options;
+  options.world = elastic_group(me, 1);
+  options.copy_steps = 1;
+  const std::uint64_t before = live_bytes();
+  run(
+      state, [&](const Group&) { return ++step < 3; }, options);
+  expect(live_bytes() >= before + weights.nbytes(), "the copies are freed");
+  return 0;
+}
+
+// Another rank that has lost a peer in the last barrier may read them.
+TEST(ElasticRunInProcesses, KeepsTheMemoryOfItsCopiesAtTheEnd) {
+  Processes processes(1, ends_a_run);
+  EXPECT_EQ(processes.codes(), std::vector<int>{0});
 }
 
 }  // namespace

@@ -83,7 +83,9 @@ class Run {
         }
         if (left_) return;
         if (stopped_) save();
-        return world().barrier();  // no rank leaves while others still need it
+        world().barrier();  // no rank leaves while others still need it
+        if (const auto mine = copies()) mine->keep_memory();
+        return;
       } catch (const Error& error) {
         if (!recovery_.answers(error)) throw;
         recover(&error);

@@ -96,6 +96,14 @@ class Slots {
   std::array<at::Tensor, 2> memory_;
 };
 
+// Keeps the memory of these copies, in place of those of the call before.
+void keep_until_the_next(std::vector<Slots>& slots) {
+  static std::mutex mutex;
+  static auto* const kept = new std::vector<Slots>;  // never freed
+  const std::lock_guard lock(mutex);
+  kept->swap(slots);
+}
+
 std::vector<std::vector<int>> hosts_of(const Group& world) {
   if (const auto* const split = world.split(); split != nullptr) return split->hosts;
   std::vector<std::vector<int>> hosts;
@@ -141,7 +149,11 @@ class StateCopies::Impl {
   }
 
   ~Impl() {
-    if (here_.host != nullptr) here_.host->deallocate(reinterpret_cast<std::byte*>(table_));
+    if (keeps_memory_) {
+      keep_until_the_next(slots_);  // and the table
+    } else if (here_.host != nullptr) {
+      here_.host->deallocate(reinterpret_cast<std::byte*>(table_));
+    }
   }
 
   void take(const checkpoint::Shards& shards) {
@@ -159,6 +171,8 @@ class StateCopies::Impl {
     }
     if (away_) send_away(shards.step, mine);
   }
+
+  void keep_memory() { keeps_memory_ = true; }
 
   std::vector<Copy> readable() const {
     std::vector<Copy> copies;
@@ -227,13 +241,14 @@ class StateCopies::Impl {
   std::vector<Slots> slots_;         // by owner
   std::vector<std::string> tables_;  // by rank: token of its table
   std::optional<Group> away_;        // for messages to other hosts
-  bool warned_ = false;
+  bool warned_ = false, keeps_memory_ = false;
 };
 
 StateCopies::StateCopies(const Group& world) : impl_(std::make_unique<Impl>(world)) {}
 StateCopies::~StateCopies() = default;
 void StateCopies::take(const checkpoint::Shards& shards) { impl_->take(shards); }
 std::vector<StateCopies::Copy> StateCopies::readable() const { return impl_->readable(); }
+void StateCopies::keep_memory() const { impl_->keep_memory(); }
 
 void keep_until_exit(std::shared_ptr<const StateCopies> copies) {
   static std::mutex mutex;

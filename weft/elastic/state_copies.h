@@ -47,6 +47,11 @@ class StateCopies {
   // rank may be inside take().
   std::vector<Copy> readable() const;
 
+  // The job has ended on this rank. Another rank may have lost a peer in the last barrier, and may
+  // still read this rank's copies in place. So their memory stays when this object ends, until the
+  // process ends or the copies of another run have ended like this. The group does not stay.
+  void keep_memory() const;
+
  private:
   class Impl;
   std::unique_ptr<Impl> impl_;

@@ -145,6 +145,7 @@ class Trainer::Impl {
       try {
         if (recovery_.has_left()) return {.ranks = world().size(), .left = true};
         if (auto result = session_->loop.run()) {
+          if (const auto mine = copies()) mine->keep_memory();
           internal::hand_over(*session_->learner, world());
           if (world().rank() == 0) plan_.report(session_->loop.measured());
           return *result;
