@@ -108,8 +108,9 @@ Share Sampler::share_of_batch(std::int64_t first, int rank) const {
   const std::int64_t of_group =
       part_of(size, leader + options_.group - 1).end - part_of(size, leader).begin;
   const auto begin = order_.begin() + first;
-  return {
-      {begin + range.begin, begin + range.end}, state_.epoch, first + range.begin, size, of_group};
+  // The end of this batch may be the begin of the next one.
+  const std::int64_t place = range.size() > 0 ? first + range.begin : first;
+  return {{begin + range.begin, begin + range.end}, state_.epoch, place, size, of_group};
 }
 
 std::optional<Share> Sampler::next_drawn() {

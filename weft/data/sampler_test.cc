@@ -115,6 +115,16 @@ TEST(Sampler, GivesNoRankFewerSamplesThanTheSmallestShare) {
   EXPECT_EQ(sizes(10, {1, 4, 5}), (Sizes{3, 3, 4}));  // by weights the first rank would get 1
 }
 
+TEST(Sampler, PlacesAShareWithoutSamplesAtTheBeginOfItsBatch) {
+  Sampler sampler({.size = 8, .batch = 4, .least = 2, .rank = 3, .world = 4});
+  for (const std::int64_t first : {0, 4}) {
+    const auto share = sampler.next();
+    ASSERT_TRUE(share);
+    EXPECT_TRUE(share->indices.empty());
+    EXPECT_EQ(share->first, first);
+  }
+}
+
 TEST(Sampler, TellsARankHowManySamplesItsGroupHas) {
   const auto groups = [](std::int64_t size, std::vector<double> weights = {}) {
     std::vector<std::int64_t> all;

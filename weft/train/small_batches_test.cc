@@ -23,14 +23,14 @@ namespace small_batches_test {
 namespace nn = torch::nn;
 using testing::ElementsAre;
 
-// Optimizer steps of each rank in an epoch: one batch of 16 samples, and one of `last`.
+// Optimizer steps of each rank in an epoch: one batch of `batch` samples, and one of `last`.
 std::vector<std::int64_t> steps_of(const std::string& strategy, const std::string& mesh,
-                                   std::int64_t last) {
+                                   std::int64_t last, std::int64_t batch = 16) {
   set_log_level(LogLevel::kError);
   const TempDir folder;
   Options options;
   options.epochs = 1;
-  options.batch = 16;
+  options.batch = batch;
   options.mesh = mesh;
   options.dir = folder.path();
   options.prefetch = 0;
@@ -43,7 +43,7 @@ std::vector<std::int64_t> steps_of(const std::string& strategy, const std::strin
     nn::Sequential net(nn::Conv2d(1, 2, 3), nn::BatchNorm2d(2), nn::Flatten(), nn::Linear(8, 1));
     Task task(parallel::blocks_of(net),
               [](const at::Tensor& output, const at::Tensor&) { return output.square().mean(); });
-    task.train = samples(torch::rand({16 + last, 1, 4, 4}), torch::zeros({16 + last, 1}));
+    task.train = samples(torch::rand({batch + last, 1, 4, 4}), torch::zeros({batch + last, 1}));
     Trainer trainer(std::move(task), options, group);
     const TrainResult result = trainer.run();
     EXPECT_EQ(result.steps, 2);
@@ -64,6 +64,12 @@ TEST(SmallBatches, WorkersThatTakePartsWhenTheyAreReadySkipEmptyOnes) {
     const auto steps = steps_of("downpour", mesh, 5);
     EXPECT_EQ(std::accumulate(steps.begin(), steps.end(), std::int64_t{0}), 4 + 2) << mesh;
   }
+}
+
+// Two parts of each batch have samples, and the last batch is a whole one.
+TEST(SmallBatches, WorkersSkipEmptyPartsOfAWholeBatch) {
+  const auto steps = steps_of("downpour", "dp=4", /*last=*/4, /*batch=*/4);
+  EXPECT_EQ(std::accumulate(steps.begin(), steps.end(), std::int64_t{0}), 2 + 2);
 }
 
 }  // namespace small_batches_test
