@@ -71,6 +71,20 @@ TEST(Resizing, GivesEachReplicaASample) {
   EXPECT_EQ(resized(Options{}, before, 4, 4).batch, 4);
 }
 
+TEST(Resizing, GivesEachReplicaASampleInEachPass) {
+  const BatchDivision before{.global = 7, .replicas = 7, .pass = 1, .reference = 7};
+  EXPECT_EQ(resized(Options{}, before, 3, 3).plan.micro_batches, 2);  // of 3, 2 and 2 samples
+}
+
+// Of 10 samples, eight micro-batches have at most 2 each, and so would five.
+TEST(Resizing, LeavesTheMicroBatchesOfAPipelineIfTheyAreEnough) {
+  Options options;
+  options.mesh = "dp=0,pp=2";
+  const BatchDivision before{.global = 20, .replicas = 2, .pass = 2, .reference = 20};
+  EXPECT_EQ(resized(options, before, 2, 4).plan.micro_batches, 0);
+  EXPECT_EQ(resized(options, before, 1, 2).plan.micro_batches, 10);
+}
+
 TEST(Resizing, LeavesMicroShardsAlone) {
   Options options;
   options.plan.micro_shards = 8;

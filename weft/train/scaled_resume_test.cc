@@ -7,6 +7,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <atomic>
+
 #include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/base/testing/refusal.h"
@@ -39,12 +41,15 @@ class ScaledResume : public testing::Test {
   // Trains until `steps` steps are done.
   TrainResult train(int ranks, std::int64_t steps) {
     options_.max_steps = steps;
+    largest_pass_ = 0;
     TrainResult result;
     replicate(ranks, [&](const Group& group) {
       torch::manual_seed(1);
       const torch::nn::Sequential net(torch::nn::Linear(2, 2), torch::nn::Linear(2, 1));
-      Task task(parallel::blocks_of(net),
-                [](const at::Tensor& output, const at::Tensor&) { return output.square().mean(); });
+      Task task(parallel::blocks_of(net), [this](const at::Tensor& output, const at::Tensor&) {
+        note_pass(output.size(0));
+        return output.square().mean();
+      });
       task.train = samples(torch::rand({512, 2}), torch::zeros({512, 1}));
       const TrainResult mine = Trainer(std::move(task), options_, group).run();
       if (group.rank() == 0) result = mine;
@@ -61,8 +66,15 @@ class ScaledResume : public testing::Test {
     return all;
   }
 
+  void note_pass(std::int64_t samples) {
+    std::int64_t largest = largest_pass_;
+    while (largest < samples && !largest_pass_.compare_exchange_weak(largest, samples)) {
+    }
+  }
+
   TempDir folder_;
   Options options_;
+  std::atomic<std::int64_t> largest_pass_ = 0;  // samples, in the last train()
 };
 
 TEST_F(ScaledResume, GoesOnWithTheBatchAndTheRateThatTheRanksHaveGivenIt) {
@@ -114,6 +126,23 @@ TEST_F(ScaledResume, AlsoWhereTheBatchIsGivenForARank) {
   options_.resume = false;
   train(4, 1);
   EXPECT_EQ(train(2, 0).steps, 512 / 64);
+}
+
+TEST_F(ScaledResume, TakesPassesThatAreNotLargerThanBefore) {
+  options_.on_resize = OnResize::kKeepGlobalBatch;
+  train(4, 1);
+  EXPECT_EQ(largest_pass_.load(), 16);
+  for (const std::int64_t steps : {2, 3}) {
+    train(1, steps);
+    EXPECT_EQ(largest_pass_.load(), 16);
+  }
+}
+
+TEST_F(ScaledResume, TakesMoreRanksThanTheBatchOfTheStartHasSamples) {
+  options_.batch = 4;
+  train(2, 1);
+  EXPECT_EQ(train(8, 2).steps, 2);
+  EXPECT_THAT(rates(), ElementsAre(0.5, 2));
 }
 
 // The same ranks form two replicas of two stages each.

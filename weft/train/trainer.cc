@@ -347,13 +347,19 @@ void Trainer::Impl::make_session(const Options& given, internal::Begin begin,
     internal::check_learner(task_ ? task_->model : recipe_->outline(), options, session->mesh,
                             task_ ? task_->train.size : 1);
   };
-  check(given);
+  if (!given.resume) check(given);
   internal::Loop& loop = session->loop;
   loop.open(std::move(state));
   begun_run_ = world().rank() == 0 ? loop.run_folder() : "";
   if (again && !loop.resumed()) refuse_to_begin_again();
-  const Options options = loop.learner_options(internal::replicas(session->mesh.layout()));
-  if (options.batch != given.batch) check(options);
+  const Options options =
+      loop.learner_options(internal::replicas(session->mesh.layout()), plan_.is_auto());
+  // A run that resumes may go on with another batch than the given one.
+  if (given.resume) check(options);
+  if (options.plan.micro_batches != given.plan.micro_batches) {
+    log_info("a rank takes its share in more passes, so that none is larger than before",
+             {{"micro_batches", options.plan.micro_batches}});
+  }
   Task task = task_ ? *task_ : recipe_->make(loop.run_folder());
   session->learner.emplace(std::move(task), options, session->mesh,
                            loop.resumed() ? &*loop.resumed() : nullptr, loop.trace());

@@ -40,8 +40,7 @@ constexpr std::uint32_t kDraws = 0x64726177;  // a stream of random numbers: "dr
 // Fills in the batch size and the number of micro-batches of the plan.
 parallel::Plan complete(const Options& options, const Mesh& mesh, std::int64_t batch) {
   parallel::Plan plan = options.plan;
-  if (plan.micro_batches == 0)
-    plan.micro_batches = mesh.size("pp") > 1 && plan.micro_shards == 0 ? 4 * mesh.size("pp") : 1;
+  plan.micro_batches = micro_batches_of(options, mesh.layout());
   plan.batch = batch;
   if (options.batch_schedule != BatchSchedule::kNoise) return plan;
   plan.measure_noise = true;

@@ -58,7 +58,9 @@ class Loop {
   void open(std::optional<Saved> state = std::nullopt);
   const std::optional<Saved>& resumed() const { return resumption_.saved(); }
   // See Resumption.
-  Options learner_options(int replicas) const { return resumption_.learner_options(replicas); }
+  Options learner_options(int replicas, bool is_planned) const {
+    return resumption_.learner_options(replicas, is_planned);
+  }
   // Continues from the checkpoint, if any. The learner must outlive run(). Collective.
   void start(Learner& learner, EpochFields fields, Throughput throughput = {});
   // Watches the times of the steps from now on.

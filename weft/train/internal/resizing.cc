@@ -1,6 +1,7 @@
 #include "weft/train/internal/resizing.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace weft::train::internal {
 namespace {
@@ -19,6 +20,22 @@ std::string asked_batch(const Config& config) {
   return key + "=" + std::to_string(config.get_int(key));
 }
 
+int micro_batches_of(const Options& options, const plan::MeshLayout& mesh) {
+  if (options.plan.micro_batches != 0) return options.plan.micro_batches;
+  return mesh.size("pp") > 1 && options.plan.micro_shards == 0 ? 4 * mesh.size("pp") : 1;
+}
+
+Options with_passes(Options options, const BatchDivision& before, int replicas, int ranks) {
+  // Micro-shards fix the passes already.
+  if (options.plan.micro_shards > 0 || before.pass <= 0) return options;
+  // Each replica has a sample in each pass.
+  const std::int64_t passes =
+      std::min(ceil_div(ceil_div(options.batch, replicas), before.pass), options.batch / replicas);
+  if (passes > micro_batches_of(options, plan::MeshLayout(ranks, options.mesh.axes())))
+    options.plan.micro_batches = static_cast<int>(passes);
+  return options;
+}
+
 Options resized(Options options, const BatchDivision& before, int replicas, int ranks) {
   options.batch_per_rank = 0;
   options.batch = std::max<std::int64_t>(replicas, before.global);
@@ -30,12 +47,7 @@ Options resized(Options options, const BatchDivision& before, int replicas, int 
     options.batch = std::max<std::int64_t>(replicas, before.start_global() * now / start);
     options.reference_batch = before.reference;
   }
-  // Micro-shards fix the passes already.
-  if (options.plan.micro_shards > 0 || before.pass <= 0) return options;
-  const std::int64_t passes = ceil_div(ceil_div(options.batch, replicas), before.pass);
-  if (passes > std::max(1, options.plan.micro_batches))
-    options.plan.micro_batches = static_cast<int>(passes);
-  return options;
+  return with_passes(std::move(options), before, replicas, ranks);
 }
 
 }  // namespace weft::train::internal

@@ -33,6 +33,13 @@ struct BatchDivision {
 // The batch that a configuration asks for: "train.batch=64", "train.batch_per_rank=16".
 std::string asked_batch(const Config& config);
 
+// Micro-batches of a batch: those of the options, by default 4 for each rank of pp, otherwise 1.
+int micro_batches_of(const Options& options, const plan::MeshLayout& mesh);
+
+// Options with which `ranks` ranks, in so many replicas, take options.batch in passes that are not
+// larger than before. Never fewer passes than the options ask for.
+Options with_passes(Options options, const BatchDivision& before, int replicas, int ranks);
+
 // Options with which `ranks` ranks, in so many replicas, go on after `before`. A replica has at
 // least one sample.
 //   keep_global_batch   The global batch stays. A replica takes its larger share in more passes, so

@@ -26,8 +26,21 @@ bool Resumption::resizes() const {
          (options_.on_resize == OnResize::kScale || options_.batch_per_rank > 0);
 }
 
-Options Resumption::learner_options(int replicas) const {
-  if (!saved_ || recovers_ || !resizes()) return options_;
+// True if a replica has as many ranks as in the checkpoint. Another form of parallelism has other
+// passes.
+bool Resumption::keeps_form(int replicas) const {
+  const BatchDivision before = saved_->batch();
+  return before.first_replicas > 0 &&
+         before.first_ranks * replicas == before.first_replicas * world_.size();
+}
+
+Options Resumption::learner_options(int replicas, bool is_planned) const {
+  if (!saved_ || recovers_) return options_;
+  if (!resizes()) {
+    const bool limits_passes = !is_planned && options_.batch_per_rank == 0 && keeps_form(replicas);
+    return limits_passes ? with_passes(options_, saved_->batch(), replicas, world_.size())
+                         : options_;
+  }
   const std::string then = saved_->asked_batch(), now = asked_batch(config_);
   WEFT_REQUIRE(then == now, "cannot resume: the run began with " + then + ", and now has " + now +
                                 "; leave it as it was: the run goes on with the batch that its "

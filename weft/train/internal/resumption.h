@@ -31,9 +31,11 @@ class Resumption {
   // Steps of the damaged checkpoints that open() has passed over.
   const std::vector<std::int64_t>& damaged() const { return damaged_; }
   // Options for a learner of this many replicas. From a checkpoint, the batch and the rate go on as
-  // changes of the number of ranks have left them. Throws Error(kInvalidArgument) if the
-  // configuration asks for another batch than that of the checkpoint.
-  Options learner_options(int replicas) const;
+  // changes of the number of ranks have left them, and a pass is not larger than before. Where the
+  // batch is kept, the passes that a planner has chosen stay (`is_planned`). Throws
+  // Error(kInvalidArgument) if the configuration asks for another batch than that of the
+  // checkpoint.
+  Options learner_options(int replicas, bool is_planned) const;
 
   struct At {
     RunCount count;
@@ -47,6 +49,7 @@ class Resumption {
 
  private:
   bool resizes() const;
+  bool keeps_form(int replicas) const;
 
   const Options& options_;
   const Config& config_;
