@@ -20,6 +20,7 @@ namespace weft::train {
 namespace trainer_test {
 
 using namespace std::chrono_literals;
+using internal::expect_close;
 using internal::expect_same_bits;
 using internal::losses_of;
 using internal::Outcome;
@@ -87,6 +88,16 @@ TEST(Trainer, AveragesOverSamplesSoThatRanksChangeOnlyTheRounding) {
   for (const auto& [name, tensor] : one.tensors)
     EXPECT_TRUE(at::allclose(tensor, three.tensors.at(name), 1e-4, 1e-6)) << name;
   EXPECT_NEAR(one.result.loss, three.result.loss, 1e-4);
+}
+
+TEST(Trainer, TakesTheLogSoftmaxOfTheOutputForTheLossNll) {
+  Runs runs;
+  const std::vector<std::string> words = {"model.name=mlp", "model.hidden=[32]", "train.epochs=1"};
+  const auto nll = runs.train(1, "nll", with(words, {"train.loss=nll"}));
+  const auto entropy = runs.train(1, "entropy", words);
+  EXPECT_GT(nll.result.loss, 0);
+  EXPECT_NEAR(nll.result.loss, entropy.result.loss, 1e-5);
+  expect_close(nll, entropy, 1e-5);
 }
 
 TEST(Trainer, BalancesBySpeedWithTheSameResultAsEvenShares) {

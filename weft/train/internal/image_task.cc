@@ -83,7 +83,9 @@ class ImageTask final : public RecipeTask {
     const models::LossOptions loss{models::parse_loss(settings_.loss.name),
                                    settings_.loss.label_smoothing};
     Task task(model_, [loss](const at::Tensor& output, const at::Tensor& target) {
-      return models::loss(output, target, loss);
+      // The models give logits.
+      const bool takes_logits = loss.kind != models::LossKind::kNll;
+      return models::loss(takes_logits ? output : output.log_softmax(1), target, loss);
     });
     auto augment = augment_options(settings_.data, *train_);
     augment.seed = seed_;

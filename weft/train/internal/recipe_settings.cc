@@ -101,7 +101,8 @@ void data_settings(DataSettings& d, SettingsVisitor& visit) {
 void each_setting(RecipeSettings& settings, SettingsVisitor& visit) {
   model_settings(settings.model, visit);
   data_settings(settings.data, visit);
-  visit("train.loss", settings.loss.name, "Loss: cross_entropy, nll or mse.",
+  visit("train.loss", settings.loss.name,
+        "Loss: cross_entropy, mse, or nll (cross_entropy without label smoothing).",
         one_of({"cross_entropy", "nll", "mse"}), for_images());
   visit("train.label_smoothing", settings.loss.label_smoothing, "Label smoothing of cross_entropy.",
         between(0, 0.99), for_images());
