@@ -86,8 +86,9 @@ class Printer {
         }
       }
     }
-    put(all, std::min(stop, safe));
-    return stop == std::string::npos;
+    const bool ends = stop != std::string::npos;
+    put(all, ends ? stop : safe);
+    return !ends;
   }
   // Prints the rest; the text is complete.
   void finish(const std::string& all) { put(all, all.size()); }

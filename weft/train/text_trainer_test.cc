@@ -288,6 +288,8 @@ TEST(TextTrainer, ItsModelsGenerateTheTextThatTheyHaveLearned) {
   GenerateOptions stopping = likeliest;
   stopping.stop = {"weft warp", "arp we"};  // the second one occurs first
   EXPECT_EQ(text_of(run, stopping), "w");
+  stopping.stop = {"t", "ft wool"};  // the beginning of the second one comes before the first one
+  EXPECT_EQ(text_of(run, stopping), "warp wef");
   stopping.stop = {"ft wool"};  // only its beginning occurs
   EXPECT_EQ(text_of(run, stopping), text);
   EXPECT_THROW(text_of(run, {.tokens = -1}), Error);
