@@ -5,12 +5,28 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/json/json.h"
 #include "weft/checkpoint/safetensors.h"
 #include "weft/models/huggingface.h"
 #include "weft/train/internal/text.h"
 #include "weft/train/internal/text_model.h"
 
 namespace weft::train {
+namespace {
+
+// A post_processor may add tokens to a text, such as <s>. Without source.begin, the model has not
+// been trained with them.
+std::string tokenizer_json(const internal::TextModel& source) {
+  if (source.json.empty()) return data::text::byte_tokenizer_json();
+  if (!source.begin.empty()) return source.json;
+  nlohmann::json document = parse_json(source.json, "tokenizer.json");
+  nlohmann::json& post_processor = document["post_processor"];  // null where it is missing
+  if (post_processor.is_null()) return source.json;
+  post_processor = nullptr;
+  return document.dump(2) + "\n";
+}
+
+}  // namespace
 
 void export_huggingface(const std::string& run, const std::string& output) {
   WEFT_REQUIRE(!std::filesystem::exists(output + "/config.json"),
@@ -22,8 +38,7 @@ void export_huggingface(const std::string& run, const std::string& output) {
   make_directories(output);
   checkpoint::save_safetensors(output + "/model.safetensors",
                                {models::get_huggingface(*source.gpt), {{"format", "pt"}}});
-  write_file_atomic(output + "/tokenizer.json",
-                    source.json.empty() ? data::text::byte_tokenizer_json() : source.json);
+  write_file_atomic(output + "/tokenizer.json", tokenizer_json(source));
   nlohmann::json tokenizer = {{"tokenizer_class", "PreTrainedTokenizerFast"},
                               {"clean_up_tokenization_spaces", false},
                               {"model_max_length", source.gpt->options.sequence_length}};

@@ -38,7 +38,8 @@ auto load_weights(const Holder& holder, const std::string& from, const WeightsOp
 }
 
 // Writes the model of a text run's newest checkpoint as a folder that Hugging Face's transformers
-// loads: model.safetensors, tokenizer.json, tokenizer_config.json, and config.json last. Throws
+// loads: model.safetensors, tokenizer.json, tokenizer_config.json, and config.json last. The
+// tokenizer adds no begin token that the model has not been trained with. Throws
 // Error(kInvalidArgument) for a folder that holds no text run, an LSTM's, or no checkpoint yet, or
 // an output that holds a config.json already; what writing files throws (base/file.h).
 void export_huggingface(const std::string& run, const std::string& output);

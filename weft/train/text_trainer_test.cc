@@ -4,6 +4,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <nlohmann/json.hpp>
+
 #include "weft/data/text/train_bpe.h"
 #include "weft/train/export.h"
 #include "weft/train/internal/recipe_task.h"
@@ -312,6 +314,23 @@ TEST(TextTrainer, ItsModelsAreExportedToTransformersAndReadBack) {
       EXPECT_EQ(text_of(output, options), text_of(runs.path(family), options)) << family;
     EXPECT_THROW(export_huggingface(runs.path(family), output), Error) << "overwrote a model";
   }
+}
+
+TEST(TextTrainer, ItsModelsAreExportedWithoutABeginTokenThatTrainingHasNotUsed) {
+  const TextRuns runs;
+  auto tokenizer =
+      nlohmann::json::parse(data::text::train_bpe({runs.path("verses.txt")}, {.vocab_size = 260}));
+  tokenizer["post_processor"] = nlohmann::json::parse(R"({"type": "TemplateProcessing",
+      "single": [{"SpecialToken": {"id": "<|endoftext|>", "type_id": 0}},
+                 {"Sequence": {"id": "A", "type_id": 0}}]})");
+  const std::string file = runs.path("begins.json"), output = runs.path("export");
+  write_file_atomic(file, tokenizer.dump());
+  EXPECT_EQ(internal::begin_token(tokenizer.dump()), "<|endoftext|>");
+  runs.train(1, "run", {"train.max_steps=1", "data.tokenizer=\"" + file + "\""});
+  export_huggingface(runs.path("run"), output);
+  EXPECT_EQ(internal::begin_token(read_file(output + "/tokenizer.json", 1 << 20)), "");
+  const GenerateOptions options{.prompt = "warp", .tokens = 8, .seed = 2};
+  EXPECT_EQ(text_of(output, options), text_of(runs.path("run"), options));
 }
 
 TEST(Generate, DrawsFromTheLikeliestTokensOnly) {
