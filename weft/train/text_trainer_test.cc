@@ -255,6 +255,18 @@ TEST(TextTrainer, RefusesToGoOnWithAnotherText) {
   EXPECT_EQ(runs.train(1, "run", {"train.max_steps=5"}).steps, 5);
 }
 
+// The run has ended before it wrote tokenizer.json.
+TEST(TextTrainer, TrainsTheTokenizerOfARunThatResumesWithoutOne) {
+  const TextRuns runs;
+  replicate(1, [&](const Group& group) {
+    const auto config = runs.config({"data.tokenizer=bpe:260"});
+    const TempDir run;
+    internal::text_task(config, group, internal::Begin::kResumed)->make(run.path());
+    const std::string json = read_file(run / "tokenizer.json", 1 << 20);
+    EXPECT_EQ(json, data::text::train_bpe({runs.path("verses.txt")}, {.vocab_size = 260}));
+  });
+}
+
 TEST(TextTrainer, HoldsOutAsMuchAsItIsAskedToWhereTheLastDocumentIsShort) {
   const TextRuns runs;
   const std::string folder = runs.path("texts");

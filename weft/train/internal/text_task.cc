@@ -151,8 +151,11 @@ std::string TextTask::write_tokens(const std::string& folder) {
   const std::string tokens = std::filesystem::absolute(folder + "/tokens.bin").string(),
                     kept = folder + "/tokenizer.json";
   const bool goes_on = begin_ != Begin::kNew && std::filesystem::exists(tokens);
-  if (begin_ != Begin::kNew && std::filesystem::exists(kept))
-    json_ = read_file(kept, std::size_t{128} << 20);
+  // The run may have ended before it wrote the file.
+  if (begin_ != Begin::kNew) {
+    json_ = std::filesystem::exists(kept) ? read_file(kept, std::size_t{128} << 20)
+                                          : tokenizer_text(settings_, files_);
+  }
   // The other ranks still have the file of tokens mapped, so it stays as it is.
   if (begin_ == Begin::kAgain && goes_on) return tokens;
   if (!json_.empty()) write_file_atomic(kept, json_);
