@@ -10,6 +10,7 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <array>
 #include <atomic>
 #include <chrono>
 #include <limits>
@@ -182,6 +183,24 @@ TEST(BadNumbers, WhileAllStepsAreSkippedTheGoodCheckpointsStay) {
               testing::ElementsAre("step-00000004", "step-00000005", "step-00000016"));
 }
 
+TEST(BadNumbers, ACheckpointThatTheProgramAsksForIsSavedWhileStepsAreSkipped) {
+  const Quiet quiet;
+  const TempDir folder;
+  Options options = options_in(folder);
+  options.epochs = 2;
+  options.checkpoint_every = 100;  // and at the end
+  options.max_not_finite = 0;
+  options.on_step = [](const StepReport& report, Control& control) {
+    if (report.step == 10) control.save();
+  };
+  options.on_epoch_end = [](const EpochReport& report, Control& control) {
+    if (report.epoch == 1) control.save();
+  };
+  run(1, options, [] { return task_of_threes([](int step) { return step > 5; }); });
+  EXPECT_THAT(checkpoint::names_in(folder / "run/ckpt"),
+              testing::ElementsAre("step-00000008", "step-00000011", "step-00000016"));
+}
+
 // One of the eight batches of an epoch. The run stops and resumes after it.
 TEST(BadNumbers, TheLossOfAnEpochIsTheMeanOverTheStepsThatAreNotSkipped) {
   for (const char* name : {"sync", "downpour"}) {
@@ -202,6 +221,36 @@ TEST(BadNumbers, TheLossOfAnEpochIsTheMeanOverTheStepsThatAreNotSkipped) {
     if (options.strategy.name != "downpour") continue;
     const auto metrics = observe::read_metrics(folder / "run/metrics.jsonl");
     for (const auto& point : metrics.at("loss")) EXPECT_DOUBLE_EQ(point.value, 3);
+  }
+}
+
+// The loss of the second step is 9 on the last rank, whose gradient is NaN. With local_sgd, that
+// rank alone skips the step.
+TEST(BadNumbers, TheLossOfAnEpochLeavesOutASkippedStepWhoseLossIsFinite) {
+  for (const char* name : {"sync", "local_sgd"}) {
+    const Quiet quiet;
+    const TempDir folder;
+    Options options = options_in(folder);
+    options.epochs = 1;
+    options.strategy.name = name;
+    std::array<std::atomic<double>, 2> losses = {};
+    replicate(2, [&](const Group& group) {
+      const bool is_last = group.rank() == 1;
+      Task task = task_of_threes([](int) { return false; });
+      task.model.loss = [is_last, step = std::make_shared<int>()](const at::Tensor& output,
+                                                                  const at::Tensor&) {
+        const bool is_bad = is_last && at::GradMode::is_enabled() && ++*step == 2;
+        const at::Tensor zero = output.sum() * 0;  // the gradient of its root is NaN
+        return is_bad ? zero.sqrt() + 9 : zero + 3;
+      };
+      Options mine = options;
+      mine.on_epoch_end = [&](const EpochReport& epoch, Control&) {
+        losses[static_cast<std::size_t>(group.rank())] = epoch.train_loss;
+      };
+      Trainer(std::move(task), mine, group).run();
+    });
+    EXPECT_DOUBLE_EQ(losses[0].load(), 3) << name;
+    EXPECT_DOUBLE_EQ(losses[1].load(), 3) << name;
   }
 }
 

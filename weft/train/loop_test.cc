@@ -172,6 +172,9 @@ TEST(Loop, KeepsWhatACallbackAsksForInTheStepBeforeTheNumberOfRanksChanges) {
     const End saves = runs.train("saves");
     if (saves.result || saves.ranks != 2) return "the number of ranks stays";
     if (!runs.has_checkpoint("saves", "00000064")) return "there is no checkpoint";
+    const End skips = runs.train("skips", std::numeric_limits<double>::quiet_NaN());
+    if (skips.result || skips.ranks != 2) return "the number of ranks stays if steps are skipped";
+    if (!runs.has_checkpoint("skips", "00000064")) return "there is none if steps are skipped";
     stops = true;
     const End end = runs.train("stops");
     return end.result && end.result->ended_early ? "" : "training goes on";

@@ -203,13 +203,14 @@ double Loop::look() {
   const bool show_ranks = output_.shows_ranks(at_end() || at_.at_end_of_epoch());
   const bool wishes_to_stop = requests_.take_stop();
   const Callbacks::Requests asked = decisions_->callbacks().take_requests();
-  auto seen = recorder_.log().reduce(
-      at_.epoch_loss,
-      {.stop = wishes_to_stop,
-       .end = asked.stop,
-       .save = asked.save || (world_.rank() == 0 && checkpoints_.minutes_due()),
-       .ranks = requests_.ranks()},
-      show_ranks);
+  auto seen =
+      recorder_.log().reduce(at_.epoch_loss,
+                             {.stop = wishes_to_stop,
+                              .end = asked.stop,
+                              .save = asked.save,
+                              .save_by_time = world_.rank() == 0 && checkpoints_.minutes_due(),
+                              .ranks = requests_.ranks()},
+                             show_ranks);
   if (wishes_to_stop) rank_link::tell_launcher(rank_link::Stopping{});
   if (wishes_to_stop && seen.stops < world_.size())
     log_warn("this rank was told to stop: all ranks stop after this step", {{"step", at_.step}});
@@ -218,7 +219,7 @@ double Loop::look() {
   at_.epoch_samples += seen.samples;
   limits_.agree(seen.stop, requests_.new_ranks(seen.ranks));
   if (seen.end) end_early();
-  checkpoints_.request(seen.save);
+  checkpoints_.request(seen.save, seen.save_by_time);
   if (at_.step % options_.log_every == 0) {  // other calls depend on times
     at_.passes = next_passes(at_.passes, seen.noise_scale, learner_->batches().global,
                              learner_->max_passes());
@@ -397,14 +398,16 @@ void Loop::tell_epoch(double train_loss) {
   if (!agrees) return;
   const Callbacks::Requests all = decisions_->callbacks().agree(world_);
   if (all.stop) end_early();
-  checkpoints_.request(checkpoints_.is_requested() || all.save);
+  if (all.save) checkpoints_.ask();
 }
 
 // Callbacks may have asked after the last look(), and the next session has others. Collective.
 void Loop::take_last_requests() {
   const Callbacks::Requests all = decisions_->callbacks().agree(world_);
   if (all.stop) end_early();
-  if (all.save && !checkpoints_.has(at_.step)) save();
+  if (!all.save || checkpoints_.has(at_.step)) return;
+  checkpoints_.ask();
+  save();
 }
 
 // Values that callbacks have logged, to the files and the progress line.
@@ -457,7 +460,8 @@ void Loop::look_before_save() {
 // checkpoint that is only due by its period must not take the place of a good one.
 void Loop::save() {
   look_before_save();
-  const bool is_wanted = decisions_->save_is_due() || at_end() || limits_.is_complete();
+  const bool is_wanted =
+      decisions_->save_is_due() || checkpoints_.is_asked_for() || at_end() || limits_.is_complete();
   if (health_.is_finite() || (options_.plan.skip_not_finite && is_wanted)) save_now();
 }
 

@@ -66,7 +66,7 @@ void RunCheckpoints::save(Learner& learner, const Progressed& progressed, const 
   const observe::ActivityScope activity(observe::Activity::kCheckpoint);
   saved_step_ = progressed.step;
   saved_at_ = std::chrono::steady_clock::now();
-  is_requested_ = false;
+  is_asked_for_ = by_time_ = false;
   saves_best_ = saves_best_ || best.step == progressed.step;
   if (!saver_) make_saver(learner, best);
   saver_->save(shards_of(learner.parts(false), progressed), best);

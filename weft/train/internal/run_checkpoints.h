@@ -41,11 +41,16 @@ class RunCheckpoints {
     return options_.checkpoint_steps > 0 && step % options_.checkpoint_steps == 0;
   }
   bool minutes_due() const;
-  // checkpoint_minutes have passed, or a callback has asked for a checkpoint. The same on all
-  // ranks.
-  void request(bool is_requested) { is_requested_ = is_requested; }
-  bool is_requested() const { return is_requested_; }
-  bool is_due(std::int64_t step) const { return steps_due(step) || is_requested_; }
+  // Whether a callback has asked for a checkpoint, and whether checkpoint_minutes have passed. The
+  // same on all ranks.
+  void request(bool is_asked_for, bool by_time) {
+    is_asked_for_ = is_asked_for;
+    by_time_ = by_time;
+  }
+  // A callback has asked for a checkpoint. The same on all ranks.
+  void ask() { is_asked_for_ = true; }
+  bool is_asked_for() const { return is_asked_for_; }
+  bool is_due(std::int64_t step) const { return steps_due(step) || is_asked_for_ || by_time_; }
   bool has(std::int64_t step) const { return saved_step_ == step; }
   // Saves a checkpoint. Collective.
   void save(Learner& learner, const Progressed& progressed, const BestMark& best);
@@ -74,7 +79,7 @@ class RunCheckpoints {
   std::optional<elastic::Copying> copying_;
   std::int64_t saved_step_ = -1;
   std::chrono::steady_clock::time_point saved_at_ = std::chrono::steady_clock::now();
-  bool is_requested_ = false;
+  bool is_asked_for_ = false, by_time_ = false;  // see request()
   bool saves_best_ = false;  // A save since the last settle() is of the best step.
 };
 

@@ -16,7 +16,9 @@ using observe::Phase;
 
 namespace {
 
-constexpr std::size_t kWishes = 5, kMoved = 2, kNoise = 2,
+// kOfStep: besides the losses of a step, the two numbers of the gradient noise, and the number of
+// ranks that skipped it.
+constexpr std::size_t kWishes = 6, kMoved = 2, kOfStep = 3,
                       kOfRank = sizeof(observe::RankState) / sizeof(double);
 
 }  // namespace
@@ -24,28 +26,30 @@ constexpr std::size_t kWishes = 5, kMoved = 2, kNoise = 2,
 StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
   const std::size_t slots = steps_.empty() ? 0 : steps_[0].losses.size();
   const auto ranks = static_cast<std::size_t>(world_.size());
-  auto shared = at::zeros({static_cast<std::int64_t>(steps_.size() * (slots + kNoise) + kWishes +
+  auto shared = at::zeros({static_cast<std::int64_t>(steps_.size() * (slots + kOfStep) + kWishes +
                                                      kMoved + ranks * kOfRank)},
                           at::kDouble);
   double* const values = shared.data_ptr<double>();
   double* const wanted = values + steps_.size() * slots;
   double* const moved = wanted + kWishes;
   double* const of_ranks = moved + kMoved;
-  double* const noise = of_ranks + ranks * kOfRank;
+  double* const of_steps = of_ranks + ranks * kOfRank;
   for (std::size_t i = 0; i < steps_.size(); ++i) {
     std::copy(steps_[i].losses.begin(), steps_[i].losses.end(), values + i * slots);
     moved[0] += steps_[i].sent_bytes;
     moved[1] += steps_[i].shared_bytes;
     if (const auto& mine = steps_[i].noise) {
-      noise[i * kNoise] = mine->squares;
-      noise[i * kNoise + 1] = mine->inverse_samples;
+      of_steps[i * kOfStep] = mine->squares;
+      of_steps[i * kOfStep + 1] = mine->inverse_samples;
     }
+    of_steps[i * kOfStep + 2] = steps_[i].skipped;
     wanted[3] += steps_[i].seconds / static_cast<double>(steps_.size() * ranks);
   }
   wanted[0] = wishes.stop;
   wanted[1] = wishes.save;
   wanted[2] = world_.rank() == 0 ? wishes.ranks : 0;
   wanted[4] = wishes.end;
+  wanted[5] = wishes.save_by_time;
   const observe::RankState mine = state();
   std::memcpy(of_ranks + static_cast<std::size_t>(world_.rank()) * kOfRank, &mine, sizeof mine);
   if (world_.size() > 1) world_.all_reduce(shared);
@@ -60,6 +64,7 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
   seen.stops = static_cast<int>(wanted[0]);
   seen.stop = seen.stops > 0;
   seen.save = wanted[1] > 0;
+  seen.save_by_time = wanted[5] > 0;
   seen.end = wanted[4] > 0;
   seen.ranks = static_cast<int>(wanted[2]);
   seen.step_s = wanted[3];
@@ -74,13 +79,13 @@ StepLog::Seen StepLog::reduce(double sum, Wishes wishes, bool show_ranks) {
     }
     not_finite_.is_loss = not_finite_.is_loss || is_loss;
     skipped_ += steps_[i].skipped ? 1 : 0;
-    if (std::isfinite(total) || !steps_[i].skipped) {
+    if (of_steps[i * kOfStep + 2] == 0) {  // with a strategy, some workers may skip a step alone
       seen.sum += total;
       seen.samples += steps_[i].samples;
     }
     seen.loss = total / steps_[i].samples;
     seen.grad_norm = steps_[i].grad_norm;
-    add_noise(steps_[i], noise + i * kNoise);
+    add_noise(steps_[i], of_steps + i * kOfStep);
     if (metrics_ == nullptr) continue;
     const bool is_last = i + 1 == steps_.size();
     write(steps_[i], seen.loss,

@@ -43,13 +43,13 @@ class StepLog {
   };
   struct Seen {
     double loss = 0;  // mean over the samples of the last step
-    double sum = 0;   // the `sum` argument plus the loss of every step, added in order; a skipped
-                      // step with a loss that is not finite is left out
+    double sum = 0;   // the `sum` argument plus the loss of every step, added in order; a step that
+                      // a rank has skipped is left out
     double samples = 0;  // of the steps whose loss was added
     bool stop = false;
     int stops = 0;  // ranks that wish to stop
     bool end = false;
-    bool save = false;
+    bool save = false, save_by_time = false;
     int ranks = 0;                           // rank 0's wish
     double step_s = 0;                       // mean over the added steps and the ranks
     double memory_gb = 0;                    // of this rank's process
@@ -71,9 +71,10 @@ class StepLog {
   // Requests of one rank.
   struct Wishes {
     bool stop = false;
-    bool end = false;  // as after the last epoch
-    bool save = false;
-    int ranks = 0;  // number of ranks that the job shall have, on rank 0; 0: no wish
+    bool end = false;           // as after the last epoch
+    bool save = false;          // the program's wish
+    bool save_by_time = false;  // a checkpoint is due by train.checkpoint_minutes
+    int ranks = 0;              // number of ranks that the job shall have, on rank 0; 0: no wish
   };
 
   // `metrics` may be null; then nothing is written.
