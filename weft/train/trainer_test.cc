@@ -8,6 +8,7 @@
 #include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 #include <thread>
 
 #include "weft/base/testing/refusal.h"
@@ -232,6 +233,33 @@ TEST(Trainer, WritesTheTimeLineOfTheRequestedStepsOfAllRanksOnOneClock) {
   for (const char* wrong :
        {"steps=0:2", "steps=5:4", "3:5", "steps=1:2:3", "steps=1:5000", "steps=a:b"}) {
     EXPECT_THROW(internal::parse_trace(wrong), Error) << wrong;
+  }
+}
+
+// Trains with messages from `level` on, and returns those in the run folder.
+std::string log_of(Runs& runs, int world, const std::string& name, LogLevel level,
+                   const std::vector<std::string>& words, const std::string& trace = "") {
+  set_log_level(level);
+  testing::internal::CaptureStderr();
+  runs.train(world, name, words, {}, trace);
+  testing::internal::GetCapturedStderr();
+  set_log_level(LogLevel::kError);
+  return read_file(runs.path(name) + "/log.jsonl", 1 << 20);
+}
+
+TEST(Trainer, SaysThatARunIsResumedAfterTheStepsOfATraceAndKeepsTheTimeLine) {
+  Runs runs;
+  for (const std::string strategy : {"sync", "downpour"}) {
+    const std::vector<std::string> words = {"model.name=mlp", "optimizer.lr=0.01",
+                                            "strategy.name=" + strategy};
+    runs.train(2, strategy, with(words, {"train.epochs=1"}), {}, "steps=3:5");
+    const std::string file = runs.path(strategy) + "/trace.json";
+    const std::string before = read_file(file, 1 << 20);
+    EXPECT_THAT(before, testing::HasSubstr("\"step\""));
+    EXPECT_THAT(log_of(runs, 2, strategy, LogLevel::kWarn, words, "steps=3:5"),
+                testing::HasSubstr("training goes on after step 7, so no step of --trace "
+                                   "steps=3:5 is left for a time line"));
+    EXPECT_EQ(read_file(file, 1 << 20), before) << strategy;
   }
 }
 

@@ -74,6 +74,7 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   recorder_.start(learner, flops);
   if (resumed) recorder_.log().restore_noise(resumed->noise);
   requests_.start(at_.step);
+  tracing_.start(at_.step, /*tells=*/!recovers);
   recorder_.note(at_.step, learner.position(), /*ready=*/true);
   const bool copies = requests_.resizes();
   if (copies || checkpoints_.are_on()) check_savable(world_, learner.parts(copies));

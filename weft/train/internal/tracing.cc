@@ -55,10 +55,19 @@ TraceSteps parse_trace(const std::string& text) {
   return steps;
 }
 
+void Tracing::start(std::int64_t step, bool tells) {
+  begun_ = trained_ = step;
+  if (steps_.first == 0 || step < steps_.last) return;
+  if (tells && world_.rank() == 0) {
+    log_warn("training goes on after step " + std::to_string(step) + ", so no step of " + text() +
+             " is left for a time line");
+  }
+  steps_ = {};
+}
+
 void Tracing::tell_of_none() const {
   if (world_.rank() != 0) return;
-  log_warn("training ended before the first step of --trace steps=" + std::to_string(steps_.first) +
-           ":" + std::to_string(steps_.last) + ", so there is no time line");
+  log_warn("training ended before the first step of " + text() + ", so there is no time line");
 }
 
 std::int64_t offset_to_rank0(const Group& world) {
