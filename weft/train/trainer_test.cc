@@ -317,6 +317,20 @@ TEST(Evaluation, WithinAnEpochRunsEveryEvalStepsAndDoesNotChangeTheTraining) {
   expect_same_bits(plain, looked_at);
 }
 
+TEST(Evaluation, IsLoggedWithItsOwnEpochOnly) {
+  Runs runs;
+  std::istringstream log(log_of(runs, 1, "run", LogLevel::kInfo,
+                                {"model.name=mlp", "train.epochs=4", "train.eval_every=2"}));
+  std::vector<int> has_results;
+  for (std::string line; std::getline(log, line);) {
+    if (line.find("epoch done") == std::string::npos) continue;
+    const bool has_loss = line.find("test_loss") != std::string::npos;
+    EXPECT_EQ(line.find("accuracy") != std::string::npos, has_loss) << line;
+    has_results.push_back(has_loss ? 1 : 0);
+  }
+  EXPECT_THAT(has_results, testing::ElementsAre(0, 1, 0, 1));
+}
+
 TEST(Evaluation, CountsEverySampleOnceAtAnyWorldSize) {
   Runs runs;
   std::vector<Outcome> seen;

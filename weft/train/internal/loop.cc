@@ -273,7 +273,8 @@ void Loop::log_epoch(double train_loss) {
   observe::Values experts;
   if (const auto use = learner_->expert_use())
     experts = {{"expert_load_max", use->load_max}, {"expert_dropped", use->dropped}};
-  output_.log_epoch(at_, train_loss, evaluations_.last(), experts);
+  const bool is_evaluated = evaluations_.step() == at_.step;
+  output_.log_epoch(at_, train_loss, is_evaluated ? evaluations_.last() : Evaluation{}, experts);
 }
 
 void Loop::end_run() {

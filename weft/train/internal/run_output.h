@@ -62,7 +62,8 @@ class RunOutput {
   void add_logged(const observe::Values& logged);
   // Metrics of an evaluation after this step and epoch.
   void add_evaluation(const RunCount& at, const Evaluation& evaluation);
-  // Logs the end of an epoch. `experts`: their use, which the metrics get too.
+  // Logs the end of an epoch. `evaluation`: the one after this step; without samples if there was
+  // none. `experts`: their use, which the metrics get too.
   void log_epoch(const RunCount& at, double train_loss, const Evaluation& evaluation,
                  const observe::Values& experts);
   // True if the states of the ranks are to be shown: about once a second, and always if `now`.
