@@ -182,13 +182,13 @@ class Live(unittest.TestCase):
             self.assertIn(text, result.stderr)
         self.assertEqual(os.listdir(self.folder.name), [])
 
-    def test_counters_rise_while_two_ranks_train_and_the_server_ends_with_them(self):
+    def test_numbers_rise_while_two_ranks_train_and_the_server_ends_with_them(self):
         with self.train("-n", "2", "--name", "live") as run:
-            step = ("weft_train_step_total",)
+            step = ("weft_train_step",)
             self.assertTrue(wait_until(lambda: run.value(*step) > 0), run.said)
             before = run.samples()
             self.assertTrue(
-                wait_until(lambda: run.value(*step) > before["weft_train_step_total", ()])
+                wait_until(lambda: run.value(*step) > before["weft_train_step", ()])
             )
             self.assertEqual(run.value("weft_run_info", run="live"), 1)
             self.assertEqual(run.value("weft_run_running"), 1)
@@ -313,7 +313,7 @@ class Live(unittest.TestCase):
             timeout=60,
         )
         with Run("top", f"{self.folder.name}/over", "--http", "127.0.0.1:0") as run:
-            self.assertTrue(wait_until(lambda: run.value("weft_train_step_total") == 3))
+            self.assertTrue(wait_until(lambda: run.value("weft_train_step") == 3))
             self.assertEqual(run.value("weft_run_running"), 0)
             self.assertEqual(run.end(signal.SIGINT), 0)
 

@@ -1,7 +1,9 @@
 // Writes a run's metrics in Prometheus's conventions: prefix, base units, _total for counters.
 #include <prometheus/text_serializer.h>
 
+#include <limits>
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "weft/observe/live/run_view.h"
 #include "weft/observe/run/metric_names.h"
@@ -68,11 +70,18 @@ class Families {
   std::vector<MetricFamily> all_;
 };
 
-std::optional<double> last_of(const MetricsSeries& series, const char* name) {
-  const auto found = series.find(name);
-  if (found == series.end() || found->second.empty()) return std::nullopt;
-  return found->second.back().value;
-}
+// The last values of the metrics.
+struct LastValues {
+  const MetricsSeries& series;
+  const std::set<std::string>& not_finite;
+
+  std::optional<double> of(const std::string& name) const {
+    if (not_finite.contains(name)) return std::numeric_limits<double>::quiet_NaN();
+    const auto found = series.find(name);
+    if (found == series.end() || found->second.empty()) return std::nullopt;
+    return found->second.back().value;
+  }
+};
 
 void add_ranks(Families& families, const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -112,22 +121,25 @@ void add_ranks(Families& families, const std::string& text) {
 }  // namespace
 
 std::string prometheus_text(const RunInfo& run, const MetricsSeries& series,
-                            const std::string& ranks_json) {
+                            const std::string& ranks_json,
+                            const std::set<std::string>& not_finite) {
+  const LastValues last{series, not_finite};
   Families families;
   families.gauge("weft_run_info", "The run that these metrics are of.", 1, {{"run", run.name}});
   families.gauge("weft_run_running", "1 while a process trains the run, else 0.",
                  run.running ? 1 : 0);
   families.gauge("weft_run_updated_timestamp_seconds", "Time of the last record of the run.",
                  static_cast<double>(std::chrono::system_clock::to_time_t(run.changed)));
-  families.begin("weft_train_step_total", "Steps that the run has trained.", MetricType::Counter);
-  families.add(static_cast<double>(run.step.value_or(0)));
-  families.begin("weft_train_epoch_total", "Epochs that the run has begun.", MetricType::Counter);
-  families.add(static_cast<double>(run.epoch.value_or(0)));
+  // Gauges: both go back if the run resumes from a checkpoint.
+  families.gauge("weft_train_step", "Last step that the run has trained.",
+                 static_cast<double>(run.step.value_or(0)));
+  families.gauge("weft_train_completed_epochs", "Epochs that the run has completed.",
+                 static_cast<double>(run.epoch.value_or(0)));
   if (run.checkpoint)
     families.gauge("weft_checkpoint_step", "Step of the newest checkpoint.",
                    static_cast<double>(*run.checkpoint));
   for (const Exported& one : kGauges) {
-    if (const auto value = last_of(series, one.name))
+    if (const auto value = last.of(one.name))
       families.gauge(one.exported, one.help, *value * one.scale);
   }
   families.begin("weft_own_metric",
@@ -135,12 +147,12 @@ std::string prometheus_text(const RunInfo& run, const MetricsSeries& series,
                  MetricType::Gauge);
   for (const auto& [name, points] : series) {
     if (is_of_weft(name) || name == "accuracy" || points.empty()) continue;
-    families.add(points.back().value, {{"name", name}});
+    families.add(*last.of(name), {{"name", name}});
   }
   families.begin("weft_train_phase_seconds", "Time of a part of the last step, on rank 0.",
                  MetricType::Gauge);
   for (const Exported& one : kPhases) {
-    if (const auto value = last_of(series, one.name))
+    if (const auto value = last.of(one.name))
       families.add(*value * 1e-3, {{"phase", one.exported}});
   }
   add_ranks(families, ranks_json);

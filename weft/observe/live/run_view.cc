@@ -46,7 +46,8 @@ void RunView::refresh() {
   const std::string ranks = folder_ + "/ranks.json";
   json_ = live_json(folder_, series);
   metrics_ = prometheus_text(read_run(folder_), series,
-                             std::filesystem::exists(ranks) ? read_file(ranks, kMaxRankBytes) : "");
+                             std::filesystem::exists(ranks) ? read_file(ranks, kMaxRankBytes) : "",
+                             follower_->not_finite());
 }
 
 }  // namespace weft::observe

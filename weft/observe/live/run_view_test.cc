@@ -12,6 +12,7 @@ namespace weft::observe {
 namespace run_view_test {
 
 using namespace std::chrono_literals;
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -20,6 +21,7 @@ TEST(PrometheusText, HasTypesHelpLabelsAndBaseUnits) {
   run.name = "a \"b\"";
   run.running = true;
   run.step = 12;
+  run.epoch = 0;
   const MetricsSeries series = {{"loss", {{11, 0.75}, {12, 0.5}}},
                                 {"sent_mb", {{12, 2}}},
                                 {"forward_ms", {{12, 250}}},
@@ -28,7 +30,8 @@ TEST(PrometheusText, HasTypesHelpLabelsAndBaseUnits) {
   const RankState ranks[] = {{.memory_bytes = 1000}, {.memory_bytes = 2000, .sent_bytes = 4096}};
   const std::string text = prometheus_text(run, series, ranks_json(12, ranks));
   for (const char* line :
-       {"# TYPE weft_train_step_total counter\nweft_train_step_total 12\n",
+       {"# TYPE weft_train_step gauge\nweft_train_step 12\n",
+        "# TYPE weft_train_completed_epochs gauge\nweft_train_completed_epochs 0\n",
         "# HELP weft_train_loss ", "# TYPE weft_train_loss gauge\nweft_train_loss 0.5\n",
         "weft_run_info{run=\"a \\\"b\\\"\"} 1\n", "weft_run_running 1\n",
         "weft_communication_step_sent_bytes 2000000\n",
@@ -53,10 +56,21 @@ TEST(RunView, ReadsTheFolderAtMostOnceASecond) {
   now += 1s;
   EXPECT_THAT(view.json().value(), HasSubstr("\"train.batch\":\"64\""));
   write_file_atomic(dir / "metrics.jsonl", "{\"step\":3,\"epoch\":0,\"loss\":0.25}\n");
-  EXPECT_THAT(view.metrics(), HasSubstr("weft_train_step_total 0\n"));
+  EXPECT_THAT(view.metrics(), HasSubstr("weft_train_step 0\n"));
   now += 1s;
-  EXPECT_THAT(view.metrics(), HasSubstr("weft_train_step_total 3\n"));
+  EXPECT_THAT(view.metrics(), HasSubstr("weft_train_step 3\n"));
   EXPECT_THAT(view.json().value(), HasSubstr("\"loss\":[[3.0,0.25]]"));
+}
+
+TEST(RunView, ShowsALossThatIsNotFiniteAsNaN) {
+  const TempDir dir;
+  RunView view([] { return RunView::Clock::time_point{}; });
+  view.follow(dir.path());
+  write_file_atomic(dir / "config.toml", "[train]\nbatch = 64\n");
+  write_file_atomic(dir / "metrics.jsonl",
+                    "{\"step\":3,\"epoch\":0,\"loss\":0.25}\n"
+                    "{\"step\":4,\"epoch\":0,\"loss\":null}\n");
+  EXPECT_THAT(view.metrics(), ContainsRegex("weft_train_loss [Nn]a[Nn]"));
 }
 
 TEST(HttpAddress, IsAHostAndAPort) {

@@ -8,12 +8,16 @@
 namespace weft::observe {
 namespace {
 
-void add_record(const std::string& line, MetricsSeries& series) {
+// Into `not_finite`: the names that are null here; those that are numbers leave it.
+void add_record(const std::string& line, MetricsSeries& series, std::set<std::string>& not_finite) {
   const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!record.is_object() || !record.contains("step") || !record["step"].is_number()) return;
   const double step = record["step"];
   for (const auto& [name, value] : record.items()) {
-    if (name != "step" && value.is_number()) series[name].push_back({step, value});
+    if (value.is_null()) not_finite.insert(name);
+    if (name == "step" || !value.is_number()) continue;
+    series[name].push_back({step, value});
+    not_finite.erase(name);
   }
 }
 
@@ -28,11 +32,12 @@ void halve(std::vector<MetricsPoint>& points) {
 
 MetricsSeries read_metrics(const std::string& file, std::int64_t max_bytes) {
   MetricsSeries series;
+  std::set<std::string> not_finite;
   std::ifstream in(file, std::ios::binary | std::ios::ate);
   if (!in) return series;
   const std::streamoff size = in.tellg();
   in.seekg(std::max<std::streamoff>(0, size - max_bytes));
-  for (std::string line; std::getline(in, line);) add_record(line, series);
+  for (std::string line; std::getline(in, line);) add_record(line, series, not_finite);
   return series;
 }
 
@@ -51,12 +56,13 @@ const MetricsSeries& MetricsFollower::update() {
     read_ = 0;
     last_.clear();
     series_.clear();
+    not_finite_.clear();
   }
   in.clear();
   in.seekg(read_);
   for (std::string line; std::getline(in, line) && !in.eof();) {  // eof: the line is incomplete
     read_ += static_cast<std::int64_t>(line.size()) + 1;
-    add_record(line, series_);
+    add_record(line, series_, not_finite_);
     last_ = std::move(line);
   }
   for (auto& [name, points] : series_) {

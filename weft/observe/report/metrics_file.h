@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <istream>
 #include <map>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -30,6 +31,8 @@ class MetricsFollower {
   // Reads the new complete lines. If the file became shorter, or lines that were read have changed,
   // reads it again from the start.
   const MetricsSeries& update();
+  // The names whose last value is null (NaN or infinite). The series end before it.
+  const std::set<std::string>& not_finite() const { return not_finite_; }
 
  private:
   bool has_last(std::istream& in) const;
@@ -39,6 +42,7 @@ class MetricsFollower {
   std::int64_t read_ = 0;  // bytes read so far
   std::string last_;       // the last line of them
   MetricsSeries series_;
+  std::set<std::string> not_finite_;
 };
 
 // The median of the values. There must be at least one point.

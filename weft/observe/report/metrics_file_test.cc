@@ -4,6 +4,8 @@
 
 #include <filesystem>
 #include <fstream>
+#include <set>
+#include <string>
 
 #include "weft/base/file.h"
 
@@ -24,6 +26,21 @@ TEST(MetricsFollower, ReadsOnlyNewAndCompleteLines) {
   append(file, "ss\":3}\n");
   ASSERT_EQ(follower.update().at("loss").size(), 2u);
   EXPECT_EQ(follower.update().at("loss").back().value, 3);
+}
+
+TEST(MetricsFollower, NamesTheValuesThatAreNotFiniteNow) {
+  const TempDir dir;
+  const std::string file = dir / "metrics.jsonl";
+  MetricsFollower follower(file);
+  append(file, "{\"step\":1,\"loss\":4,\"lr\":0.1}\n{\"step\":2,\"loss\":null,\"lr\":0.1}\n");
+  EXPECT_EQ(follower.update().at("loss").size(), 1u);
+  EXPECT_EQ(follower.not_finite(), (std::set<std::string>{"loss"}));
+  append(file, "{\"step\":2,\"test_loss\":5}\n");
+  follower.update();
+  EXPECT_EQ(follower.not_finite(), (std::set<std::string>{"loss"}));
+  append(file, "{\"step\":3,\"loss\":3}\n");
+  follower.update();
+  EXPECT_TRUE(follower.not_finite().empty());
 }
 
 TEST(MetricsFollower, RereadsTheFileIfAResumedRunHasDroppedRecords) {
