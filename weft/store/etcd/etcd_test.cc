@@ -143,6 +143,7 @@ TEST(EtcdSlow, ServesRanksThroughTheStoreProcessOfTheirNode) {
   Client client(process.socket());
   expect_values(client);
   expect_waits(client);
+  expect_leases(client, 1s);  // several grants of one client
   const Revision since = client.set({"a", "1"}, in_time());
   std::jthread waiter([&] { EXPECT_TRUE(client.wait("a", since, in_time())); });
   process.kill();

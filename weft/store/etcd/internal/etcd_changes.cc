@@ -1,5 +1,9 @@
 #include "weft/store/etcd/internal/etcd_changes.h"
 
+#include <algorithm>
+#include <cstdint>
+#include <limits>
+
 #include "weft/base/error.h"
 #include "weft/base/random.h"
 #include "weft/store/internal/decimal_sum.h"
@@ -168,8 +172,11 @@ Response change_key(EtcdApi& api, const EtcdPlace& place, const Request& request
 
 Response change_lease(EtcdApi& api, const Request& request, Deadline deadline) {
   if (request.op == Op::kGrant) {
-    // The top bit stays clear: etcd takes signed numbers.
-    const LeaseId lease = ((request.client * 0x9e3779b97f4a7c15 + request.sequence) >> 1) | 1;
+    // Each request of a client has its own lease. The top bit stays clear: etcd takes signed
+    // numbers. For 0, etcd would choose a number.
+    constexpr LeaseId kMost = std::numeric_limits<std::int64_t>::max();
+    const LeaseId lease =
+        std::max<LeaseId>(1, (request.client * 0x9e3779b97f4a7c15 + request.sequence) & kMost);
     const std::int64_t seconds = (request.number + 999) / 1000;
     const EtcdApi::Answer answer =
         api.call("/v3/lease/grant",
