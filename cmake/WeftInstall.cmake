@@ -40,7 +40,7 @@ install(TARGETS weft_umbrella weft_core EXPORT weftTargets)
 set(package_dir lib/cmake/weft)
 get_property(WEFT_TORCH_MODULES GLOBAL PROPERTY WEFT_TORCH_MODULES)
 if(WEFT_TORCH)
-  list(APPEND WEFT_TORCH_MODULES core)
+  list(APPEND WEFT_TORCH_MODULES core weft)
 endif()
 string(REGEX MATCH "^[0-9]+[.][0-9]+" WEFT_TORCH_MINOR "${WEFT_TORCH_VERSION}")
 configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/weftConfig.cmake.in

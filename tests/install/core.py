@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """core.py BUILD CMAKE NINJA: weft::core needs no other component, in this build and in one that has
-no other.
+no other. The package searches for libtorch for each target that links it.
 
 Reads the link interfaces of the package of BUILD. Then configures a build without the other
 components, builds nothing, reads its package, and lists the files of its targets."""
@@ -37,18 +37,36 @@ def interfaces(build):
     }
 
 
-def check_interfaces(build):
-    """The modules of other components that weft::core links, as lines."""
-    libraries = interfaces(build)
-    if not libraries.get("weft::core"):
-        return [f"{build}: weft::core links nothing"]
-    seen, open_ = set(), ["weft::core"]
+def linked(libraries, target):
+    """The target, and those that it links."""
+    seen, open_ = set(), [target]
     while open_:
         name = open_.pop()
         if name not in seen:
             seen.add(name)
             open_ += libraries.get(name, [])
+    return seen
+
+
+def check_interfaces(build):
+    """The modules of other components that weft::core links, as lines."""
+    libraries = interfaces(build)
+    if not libraries.get("weft::core"):
+        return [f"{build}: weft::core links nothing"]
+    seen = linked(libraries, "weft::core")
     return [f"{build}: weft::core links {name}" for name in sorted(seen) if MODULE.fullmatch(name)]
+
+
+def check_torch(build):
+    """The targets that link libtorch, for which the package does not search for it, as lines."""
+    config = (build / "weftConfig.cmake").read_text()
+    searches = re.search(r'set\(_weft_torch_modules "(.*)"\)', config)[1].split(";")
+    libraries = interfaces(build)
+    return [
+        f"{build}: find_package(weft COMPONENTS {name}) does not search for libtorch"
+        for name in (target.removeprefix("weft::") for target in sorted(libraries))
+        if "weft::torch" in linked(libraries, f"weft::{name}") and name not in searches
+    ]
 
 
 def cached(build):
@@ -81,7 +99,8 @@ def check_configured(build, cmake, ninja):
 
 def main():
     build, cmake, ninja = pathlib.Path(sys.argv[1]).resolve(), sys.argv[2], sys.argv[3]
-    problems = check_interfaces(build) + check_configured(build, cmake, ninja)
+    problems = check_interfaces(build) + check_torch(build)
+    problems += check_configured(build, cmake, ninja)
     print("\n".join(problems) or "weft::core needs no other component")
     sys.exit(1 if problems else 0)
 
