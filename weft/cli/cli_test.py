@@ -88,11 +88,39 @@ class Words(unittest.TestCase):
                 self.assertNotIn("@NAME@", file.read_text())
             self.fails(["exists already"], "new", f"{folder}/rings")
             self.fails(["no name for a program"], "new", f"{folder}/2 rings")
-            for taken in ("install", "torch", "test", "package_source"):
+            for taken in ("install", "torch", "test", "package_source", "Makefile", "Testing"):
                 self.fails([f'"{taken}" is the name of a target'], "new", f"{folder}/{taken}")
                 self.assertFalse(pathlib.Path(folder, taken).exists())
             made = weft("new", f"{folder}/my own/rings")
             self.assertIn(f"  cd '{folder}/my own/rings' && cmake", made.stdout)
+
+    def test_the_test_of_a_new_project_has_its_runs_in_no_folder_that_a_program_can_be(self):
+        with tempfile.TemporaryDirectory() as folder:
+            self.assertEqual(weft("new", f"{folder}/runs").returncode, 0)
+            lists = pathlib.Path(folder, "runs/CMakeLists.txt").read_text()
+            (name,) = re.findall(r"run\.dir=\$\{CMAKE_BINARY_DIR\}/([^)]+)\)", lists)
+            self.fails(["no name for a program"], "new", f"{folder}/{name}")
+
+    def test_numbers_with_leading_zeros_are_decimal(self):
+        def shown(stages, batches):
+            words = ("--stages", stages, "--micro-batches", batches)
+            result = weft("schedule", "show", "1f1b", *words)
+            self.assertEqual(result.returncode, 0, result.stderr)
+            return result.stdout
+
+        self.assertEqual(shown("02", "010"), shown("2", "10"))
+        self.assertEqual(shown("2", "08"), shown("2", "8"))
+        self.assertNotEqual(shown("2", "10"), shown("2", "8"))
+
+    def test_a_run_whose_name_is_a_number_is_not_taken_for_a_process(self):
+        with tempfile.TemporaryDirectory() as folder:
+            run = pathlib.Path(folder, "runs/7")
+            run.mkdir(parents=True)
+            (run / "config.toml").touch()
+            for words in (("stop", "7"), ("scale", "7", "2")):
+                result = weft(*words, cwd=folder)
+                self.assertEqual(result.returncode, 2, result.stderr)
+                self.assertIn("runs/7: ", result.stderr)
 
     def test_commands_that_need_no_libtorch_run_in_a_program_without_it(self):
         """weft starts it beside itself. Where it is missing, weft runs the command."""

@@ -25,7 +25,8 @@ add_executable(@NAME@ main.cc)
 target_link_libraries(@NAME@ PRIVATE weft::weft)
 
 enable_testing()
-add_test(NAME learns COMMAND @NAME@ ${CMAKE_SOURCE_DIR}/train.toml run.dir=${CMAKE_BINARY_DIR}/runs)
+add_test(NAME learns
+  COMMAND @NAME@ ${CMAKE_SOURCE_DIR}/train.toml run.dir=${CMAKE_BINARY_DIR}/test.runs)
 )";
 
 constexpr const char* kProgram = R"(// Trains a net. The words after the file change its keys:
@@ -179,17 +180,18 @@ void check_name(const std::string& name) {
                 "weft new: \"" + name +
                     "\" is no name for a program: letters, digits, _ and -, a letter first");
   }
-  // Targets of CMake itself (CMP0037) and of the packages that weft finds.
+  // Targets of CMake itself (CMP0037) and of the packages that weft finds, and files that CMake
+  // makes in the folder of the program.
   static const std::set<std::string> kTaken{
-      "ALL_BUILD", "INSTALL",   "PACKAGE",        "RUN_TESTS",  "ZERO_CHECK",    "all",
-      "c10",       "clean",     "depend",         "dummy",      "edit_cache",    "help",
-      "install",   "package",   "package_source", "preinstall", "rebuild_cache", "test",
-      "torch",     "torch_cpu", "torch_library"};
+      "ALL_BUILD",  "CMakeFiles",    "INSTALL", "Makefile", "PACKAGE",   "RUN_TESTS",
+      "Testing",    "ZERO_CHECK",    "all",     "c10",      "clean",     "depend",
+      "dummy",      "edit_cache",    "help",    "install",  "package",   "package_source",
+      "preinstall", "rebuild_cache", "test",    "torch",    "torch_cpu", "torch_library"};
   if (kTaken.contains(name))
     throw Error(Errc::kInvalidArgument,
                 "weft new: \"" + name +
-                    "\" is the name of a target of CMake or of libtorch, which "
-                    "no program can have; choose another one");
+                    "\" is the name of a target or a file of CMake or libtorch, which no program "
+                    "can have; choose another one");
 }
 
 // A word of a shell's command.

@@ -3,7 +3,6 @@
 #include <unistd.h>
 
 #include <chrono>
-#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -56,11 +55,8 @@ std::optional<std::string> servers_of(pid_t launcher) {
 }  // namespace
 
 int status(const StatusCommand& command) {
-  const std::string folder = run_folder_of(command.run);
-  std::error_code ignored;
-  const bool is_folder = std::filesystem::is_directory(folder, ignored);
-  const auto given = is_folder ? std::nullopt : process_in(command.run);
-  const pid_t pid = given ? *given : process_of_run(folder);
+  const auto given = process_in(command.run);
+  const pid_t pid = given ? *given : process_of_run(run_folder_of(command.run));
   const auto page = observe::RankPage::of_process(pid);
   if (!page) {
     throw Error(Errc::kInvalidArgument,

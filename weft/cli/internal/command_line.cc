@@ -1,6 +1,7 @@
 #include "weft/cli/internal/command_line.h"
 
 #include <cmath>
+#include <cstddef>
 #include <cstdlib>
 #include <iostream>
 #include <set>
@@ -63,16 +64,26 @@ int usage_error(const CLI::App& app, const CLI::ParseError& error) {
   return exit_code(Errc::kInvalidArgument);
 }
 
+// "10" for "010", which CLI11 would read as an octal number.
+std::string without_leading_zeros(const std::string& value) {
+  const std::size_t sign = value.starts_with('-') || value.starts_with('+') ? 1 : 0;
+  const auto first = value.find_first_not_of('0', sign);
+  const bool is_digit = first != std::string::npos && value[first] >= '0' && value[first] <= '9';
+  return is_digit ? value.substr(0, sign) + value.substr(first) : value;
+}
+
 // Checks that CLI11's own lack. An empty value is most likely a variable that is not set, and
 // CLI::Range takes "nan".
 void check_values(CLI::App& app) {
   static const std::set<std::string> kNumbers{"FLOAT", "FRACTION", "INT", "MB",
                                               "N",     "SECONDS",  "UINT"};
   for (CLI::Option* const option : app.get_options()) {
-    const bool is_list = option->get_positional() && option->get_items_expected_max() > 1;
-    if (!takes_values(*option) || is_list || option->check_lname("prompt")) continue;
+    if (!takes_values(*option)) continue;
     const std::string type = type_of(*option).name;
     const bool is_number = kNumbers.count(type) > 0;
+    if (is_number) option->transform(without_leading_zeros);
+    const bool is_list = option->get_positional() && option->get_items_expected_max() > 1;
+    if (is_list || option->check_lname("prompt")) continue;
     const std::string wanted = type == "SECONDS" ? "expected a number of seconds, got "
                                : is_number       ? "expected a number, got "
                                                  : "expected a value, got ";

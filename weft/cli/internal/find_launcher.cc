@@ -1,12 +1,17 @@
 #include "weft/cli/internal/find_launcher.h"
 
+#include <filesystem>
+#include <system_error>
+
 #include "weft/base/text/numbers.h"
 #include "weft/cli/internal/run_name.h"
 
 namespace weft::cli {
 
-std::optional<pid_t> process_in(const std::string& text) {
-  const auto pid = parse_number<pid_t>(text);
+std::optional<pid_t> process_in(const std::string& job) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(run_folder_of(job), ignored)) return std::nullopt;
+  const auto pid = parse_number<pid_t>(job);
   return pid && *pid > 0 ? pid : std::nullopt;
 }
 

@@ -10,10 +10,10 @@
 
 namespace weft::cli {
 
-// The process number in `text`, if it is one.
-std::optional<pid_t> process_in(const std::string& text);
+// The process number that `job` is. nullopt: it is none, or there is a run folder of this name.
+std::optional<pid_t> process_in(const std::string& job);
 
-// `job`: the process number of a launcher, a run folder, or the name of a run in runs/. Throws
+// `job`: a run folder, the name of a run in runs/, or the process number of a launcher. Throws
 // Error(kInvalidArgument) if the run has ended or has no launcher.
 launch::LauncherId launcher_of(const std::string& job);
 
