@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <locale>
 #include <map>
 #include <sstream>
 #include <utility>
@@ -22,6 +23,7 @@ namespace weft::elastic {
 
 std::string to_text(const std::vector<Holding>& holdings) {
   std::ostringstream text;
+  text.imbue(std::locale::classic());
   for (const Holding& one : holdings) {
     text << one.epoch << ' ' << one.world << ' ' << one.owner << ' ' << one.step << ' ' << one.bytes
          << '\n';

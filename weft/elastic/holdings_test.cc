@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "weft/base/random.h"
+#include "weft/base/testing/decimal_comma.h"
 #include "weft/base/testing/refusal.h"
 
 namespace weft::elastic {
@@ -91,6 +92,11 @@ TEST(Holdings, AreReadBackFromTheirText) {
   EXPECT_TRUE(holdings_of("").empty());
   for (const char* bad : {"1 2", "0 2 2 5 6\n", "0 0 0 5 6\n", "a b c d e\n", "0 2 0 -1 4\n"})
     expect_refused([&] { holdings_of(bad); }, Errc::kCorrupt, "unreadable");
+}
+
+TEST(Holdings, HaveTheSameTextInEachLocale) {
+  const DecimalComma locale;
+  EXPECT_EQ(to_text({of(0, 2, 1, 5000)}), "0 2 1 5000 101\n");
 }
 
 TEST(CopyInterval, KeepsCopiesWithinTheirShareOfTheTime) {

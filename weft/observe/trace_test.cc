@@ -7,11 +7,13 @@
 #include <thread>
 
 #include "weft/base/error.h"
+#include "weft/base/testing/decimal_comma.h"
 
 namespace weft::observe {
 namespace {
 
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(Trace, RecordsOnlyTheSpansThatRunWhileItIsOn) {
   Trace trace;
@@ -60,6 +62,15 @@ TEST(Trace, TheFastestExchangeDeterminesTheClockOffset) {
   EXPECT_EQ(clock_offset({{0, 1090, 100}, {200, 1205, 210}, {300, 1310, 400}}), 1000);
   EXPECT_EQ(clock_offset({{1000, 505, 1010}}), -500);
   EXPECT_THROW(clock_offset({}), Error);
+}
+
+TEST(Trace, WritesTimesWithADecimalPointInEachLocale) {
+  Trace::Recorded recorded;
+  recorded.threads = {"main"};
+  recorded.spans.push_back({"step", "forward", 0, 5'000'123, 7'000'623, -1});
+  const DecimalComma locale;
+  const std::string text = trace_events(recorded, {.rank = 0, .origin = 4'000'000});
+  EXPECT_THAT(text, HasSubstr("\"ts\":1000.123,\"dur\":2000.500"));
 }
 
 TEST(Trace, WritesChromesFormatWithRankZerosClock) {

@@ -5,6 +5,7 @@
 //   if (const auto said = decode<RankMessage>(text)) std::visit(Cases{…}, *said);
 #pragma once
 
+#include <charconv>
 #include <cstddef>
 #include <optional>
 #include <string>
@@ -38,7 +39,10 @@ struct TextValue {
 template <class N>
 struct NumberValue {
   N value{};
-  std::string text() const { return std::to_string(value); }
+  std::string text() const {
+    char digits[32];
+    return {digits, std::to_chars(digits, digits + sizeof digits, value).ptr};
+  }
   bool parse(const std::string& text) {
     const auto number = parse_number<N>(text);
     value = number.value_or(value);

@@ -2,6 +2,8 @@
 
 #include <gtest/gtest.h>
 
+#include "weft/base/testing/decimal_comma.h"
+
 namespace weft::rank_link {
 namespace messages_test {
 
@@ -19,8 +21,13 @@ TEST(Messages, OfRanksAreTheirTexts) {
   expect_text<RankMessage>(Stopping{.by_signal = true}, {"stopping", "signal"});
   expect_text<RankMessage>(Stopping{}, {"stopping", "should_stop"});
   expect_text<RankMessage>(StepsDone{1'000'000'000'000}, {"step", "1000000000000"});
-  expect_text<RankMessage>(Throughput{12.5}, {"rate", "12.500000"});
+  expect_text<RankMessage>(Throughput{12.5}, {"rate", "12.5"});
   expect_text<RankMessage>(Usable{{.multiple = 2, .shards = 4}}, {"multiple", "2 4"});
+}
+
+TEST(Messages, HaveADecimalPointInEachLocale) {
+  const DecimalComma locale;
+  expect_text<RankMessage>(Throughput{4822.5}, {"rate", "4822.5"});
 }
 
 TEST(Messages, OfServersAndLaunchersAreTheirTexts) {

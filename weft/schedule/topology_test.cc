@@ -6,6 +6,7 @@
 #include <string>
 
 #include "weft/base/error.h"
+#include "weft/base/testing/decimal_comma.h"
 
 namespace weft::schedule {
 namespace topology_test {
@@ -110,6 +111,12 @@ TEST(TopologyToml, ReadsBackWhatItWrites) {
         Topology(6, {{}, {Scope::kHost, {1.0 / 3e6, 1e10 / 3, 7e9}, scattered}}, Grid{2, 3})}) {
     EXPECT_EQ(Topology::parse(t.to_toml(), "t.toml"), t) << t.to_toml();
   }
+}
+
+TEST(TopologyToml, ReadsBackWhatItWritesInEachLocale) {
+  const DecimalComma locale;
+  const Topology t(2000, {Level{Scope::kCluster, {1.5e-6, 1.25e9, 7e9}, {}}});
+  EXPECT_EQ(Topology::parse(t.to_toml(), "t.toml"), t) << t.to_toml();
 }
 
 TEST(TopologyToml, NamesTheKeyThatIsWrongAndTheNearestOne) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <iomanip>
 #include <limits>
+#include <locale>
 #include <sstream>
 
 #include "weft/base/config.h"
@@ -161,6 +162,7 @@ Topology Topology::load(const std::string& path) { return parse(read_file(path, 
 
 std::string Topology::to_toml() const {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   out << std::setprecision(std::numeric_limits<double>::max_digits10) << "world = " << world_
       << '\n';
   if (grid_) {

@@ -14,6 +14,7 @@
 #include <thread>
 #include <vector>
 
+#include "weft/base/testing/decimal_comma.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 #include "weft/train/internal/slow_rank.h"
@@ -185,6 +186,11 @@ TEST(SlowRank, TakesItsFactorFromTheEnvironment) {
     set(bad);
     expect_refused([] { internal::slowdown_of(0); }, Errc::kBadConfig,
                    "expected RANK:FACTOR with a factor from 1 to 1000");
+  }
+  {
+    const DecimalComma locale;
+    set("3:2.5");
+    EXPECT_EQ(internal::slowdown_of(3), 2.5);
   }
   unsetenv("WEFT_SLOW_RANK");
   EXPECT_EQ(internal::slowdown_of(3), 1);

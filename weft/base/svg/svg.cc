@@ -1,6 +1,6 @@
 #include "weft/base/svg/svg.h"
 
-#include <cstdio>
+#include "weft/base/text/numbers.h"
 
 namespace weft {
 namespace {
@@ -96,11 +96,7 @@ Svg& Svg::append(const Svg& part) {
   return *this;
 }
 
-std::string Svg::number(double value) const {
-  char text[48];
-  std::snprintf(text, sizeof text, format_, value);
-  return text;
-}
+std::string Svg::number(double value) const { return formatted(format_, value); }
 
 std::string Svg::points(std::initializer_list<std::pair<double, double>> points) const {
   std::string text;

@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "weft/base/testing/decimal_comma.h"
+
 namespace weft {
 namespace {
 
@@ -17,6 +19,11 @@ TEST(Svg, WritesElementsInOrderWithNumbersInOneFormat) {
             "<text class=\"dim small\" x=\"1.0\" y=\"2.0\">rank 0</text>\n</g>");
   EXPECT_EQ(Svg("%.3g").points({{1, 2.5}, {3, 4}}), "1,2.5 3,4");
   EXPECT_EQ(svg.translation(1, 2), "translate(1.0 2.0)");
+}
+
+TEST(Svg, WritesADecimalPointInEachLocale) {
+  const DecimalComma locale;
+  EXPECT_EQ(Svg("%.1f").points({{1.5, 2}, {3, 4}}), "1.5,2.0 3.0,4.0");
 }
 
 TEST(Svg, EscapesTextsAndAttributes) {

@@ -1,11 +1,33 @@
 #include "weft/base/text/numbers.h"
 
+#include <clocale>
 #include <cstdarg>
 #include <cstdio>
 
 namespace weft {
+namespace {
+
+// The C locale in this thread, until the end of the scope.
+class CLocale {
+ public:
+  CLocale() : before_(::uselocale(c())) {}
+  ~CLocale() { ::uselocale(before_); }
+  CLocale(const CLocale&) = delete;
+  CLocale& operator=(const CLocale&) = delete;
+
+ private:
+  static locale_t c() {
+    static const locale_t kC = ::newlocale(LC_ALL_MASK, "C", nullptr);
+    return kC;
+  }
+
+  const locale_t before_;
+};
+
+}  // namespace
 
 std::string formatted(const char* format, ...) {
+  const CLocale c;
   std::va_list values, again;
   va_start(values, format);
   va_copy(again, values);

@@ -25,7 +25,8 @@ std::optional<Number> parse_count(std::string_view text) noexcept {
   return number && *number >= 0 ? number : std::nullopt;
 }
 
-// snprintf() into a string: formatted("%.1f ms", seconds * 1e3).
+// snprintf() into a string: formatted("%.1f ms", seconds * 1e3). As in the C locale, also if the
+// program has set another one.
 [[gnu::format(printf, 1, 2)]] std::string formatted(const char* format, ...);
 
 }  // namespace weft

@@ -4,6 +4,8 @@
 
 #include <cstdint>
 
+#include "weft/base/testing/decimal_comma.h"
+
 namespace weft {
 
 TEST(Numbers, ParseNumberTakesTheWholeTextOnly) {
@@ -27,6 +29,12 @@ TEST(Numbers, FormattedHasTextsOfAnyLength) {
   EXPECT_EQ(formatted("%s", ""), "");
   for (const std::size_t length : {127, 128, 1000})
     EXPECT_EQ(formatted("%s", std::string(length, 'x').c_str()), std::string(length, 'x'));
+}
+
+TEST(Numbers, FormattedHasADecimalPointInEachLocale) {
+  const DecimalComma locale;
+  EXPECT_EQ(formatted("%.1f ms", 1234.5), "1234.5 ms");
+  EXPECT_EQ(std::to_string(0.5), "0,500000");  // the program's locale is as it was
 }
 
 }  // namespace weft

@@ -23,6 +23,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <locale>
 #include <sstream>
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
@@ -39,6 +40,7 @@ constexpr auto kLookAgain = std::chrono::milliseconds(5);
 
 std::string text_of(const std::vector<Arrival>& members) {
   std::ostringstream text;
+  text.imbue(std::locale::classic());
   for (const auto& member : members)
     text << member.name << ' ' << member.was << ' ' << member.job << '\n';
   return text.str();

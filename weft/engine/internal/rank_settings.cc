@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <bit>
+#include <locale>
 #include <sstream>
 
 #include "weft/base/error.h"
@@ -71,6 +72,7 @@ std::uint64_t RankSettings::note(GradientFacts gradients) {
 // An entry for each module and buffer.
 std::string RankSettings::modules() const {
   std::ostringstream list;
+  list.imbue(std::locale::classic());
   for (const auto& [name, module] : modules_)
     list << name << " in " << (module->is_training() ? "train()" : "eval()") << "; ";
   for (const auto& [name, buffer] : buffers_)

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <iomanip>
 #include <limits>
+#include <locale>
 #include <map>
 #include <sstream>
 
@@ -238,6 +239,7 @@ void add_nodes(const Config& config, const std::vector<Accelerator>& own, Cluste
 template <typename Items, typename Value>
 std::string list_line(const std::string& key, const Items& items, const Value& value) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   out << std::setprecision(kDigits) << key << " = [";
   for (std::size_t i = 0; i < items.size(); ++i) out << (i == 0 ? "" : ", ") << value(items[i]);
   out << "]\n";

@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "weft/base/testing/decimal_comma.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/plan/cluster/catalog.h"
 #include "weft/plan/cluster/cluster_file.h"
@@ -69,6 +70,13 @@ TEST(ClusterFile, ReadsWhatItWrites) {
   EXPECT_EQ(read.nodes[0].wiring, Wiring::kCubeMesh);
   EXPECT_EQ(read.accelerators[0].rates, cluster.accelerators[0].rates);
   EXPECT_EQ(read.machine, "a machine");
+}
+
+TEST(ClusterFile, IsTheSameInEachLocale) {
+  const Cluster cluster = cluster_of_system("Selene DGX A100", 2000);
+  const std::string text = to_toml(cluster);
+  const DecimalComma locale;
+  EXPECT_EQ(to_toml(cluster), text);
 }
 
 TEST(ClusterFile, TakesUsualLinksOfAKnownAccelerator) {

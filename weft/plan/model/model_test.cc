@@ -6,8 +6,10 @@
 
 #include <cmath>
 
+#include "weft/base/testing/decimal_comma.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/plan/model/blocks.h"
+#include "weft/plan/model/profile.h"
 
 namespace weft::plan {
 namespace model_test {
@@ -325,6 +327,17 @@ TEST(Blocks, RefuseASplitThatDoesNotDivideWithTheNearestThatDoes) {
 TEST(Software, IsFoundByNameAndATypoNamesTheNearest) {
   EXPECT_EQ(software("Megatron-DeepSpeed").name, "megatron_deepspeed");
   expect_refused([] { software("megatrom"); }, Errc::kInvalidArgument, "did you mean megatron");
+}
+
+TEST(Profile, IsTheSameFileInEachLocale) {
+  const Profile profile{.batches = {1, 2048},
+                        .blocks = {{.name = "a",
+                                    .forward = {2.5e-6, 0.004},
+                                    .backward = {5e-6, 0.008},
+                                    .parameters = 1000}}};
+  const std::string text = to_toml(profile);
+  const DecimalComma locale;
+  EXPECT_EQ(to_toml(profile), text);
 }
 
 TEST(ParsePrecision, TakesTheNamesOfTables) {

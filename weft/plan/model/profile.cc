@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <iomanip>
+#include <locale>
 #include <sstream>
 
 #include "weft/base/config.h"
@@ -62,6 +63,7 @@ Numbers scaled(const Numbers& all, std::size_t first, std::size_t count, double 
 
 std::string line_of(const std::string& key, const Numbers& numbers) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   out << std::setprecision(kProfileDigits) << key << " = [";
   for (std::size_t i = 0; i < numbers.size(); ++i) out << (i == 0 ? "" : ", ") << numbers[i];
   out << "]\n";

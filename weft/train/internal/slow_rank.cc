@@ -1,10 +1,11 @@
 #include "weft/train/internal/slow_rank.h"
 
-#include <cstdio>
 #include <string>
+#include <string_view>
 #include <thread>
 
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/variables.h"
 #include "weft/observe/position/position.h"
 
@@ -13,16 +14,17 @@ namespace weft::train::internal {
 double slowdown_of(int rank) {
   const char* const text = variable_or_null("WEFT_SLOW_RANK");
   if (text == nullptr) return 1;
-  int slow = 0, used = 0;
-  double factor = 0;
-  const bool read = std::sscanf(text, "%d:%lf%n", &slow, &factor, &used) == 2 &&
-                    text[used] == '\0' && slow >= 0 && factor >= 1 && factor <= 1000;
-  if (!read) {
+  const std::string_view all = text;
+  const auto colon = all.find(':');
+  const auto slow = parse_count(all.substr(0, colon));
+  const auto factor =
+      parse_number<double>(colon == std::string_view::npos ? "" : all.substr(colon + 1));
+  if (!slow || !factor || !(*factor >= 1 && *factor <= 1000)) {
     throw Error(Errc::kBadConfig, "WEFT_SLOW_RANK=" + std::string(text) +
                                       ": expected RANK:FACTOR with a factor from 1 to 1000, such "
                                       "as 3:4");
   }
-  return rank == slow ? factor : 1;
+  return rank == *slow ? *factor : 1;
 }
 
 SlowRank::SlowRank(double factor)

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "weft/base/file.h"
+#include "weft/base/testing/decimal_comma.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 #include "weft/parallel/compose/modules.h"
@@ -36,6 +37,12 @@ namespace auto_plan_test {
 
 namespace nn = torch::nn;
 using namespace std::chrono_literals;
+
+TEST(RecipeFragment, HasTheSameNumbersInEachLocale) {
+  const plan::Layout layout{.dp = 2, .global_batch = 4096};
+  const DecimalComma locale;
+  EXPECT_THAT(recipe_fragment(layout, {}), ::testing::HasSubstr("\nmicro_batches = 2048\n"));
+}
 
 TEST(PlanKeys, AFileOfAProgramMayAskForAPrediction) {
   const TempDir folder;

@@ -1,6 +1,7 @@
 #include "weft/train/planner/planning.h"
 
 #include <cmath>
+#include <locale>
 #include <sstream>
 
 #include "weft/base/config.h"
@@ -193,6 +194,7 @@ plan::Space space_of(const Config& config) {
 
 std::string recipe_fragment(const plan::Layout& l, const plan::Job& job) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   out << "[train]\nbatch = " << l.global_batch << "\nrecompute = \"" << to_string(l.recompute)
       << "\"\n";
   if (!l.shares.empty()) out << "balance = \"speed\"\n";

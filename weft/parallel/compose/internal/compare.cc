@@ -2,6 +2,7 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
+#include <locale>
 #include <map>
 #include <sstream>
 
@@ -27,6 +28,7 @@ std::uint32_t checksum_of(const checkpoint::Slice& slice) {
 
 Holders holders_of(const Mine& mine, const Group& world) {
   std::ostringstream text;
+  text.imbue(std::locale::classic());
   for (const auto& [key, slice] : mine) text << key << kEndOfKey << checksum_of(slice) << '\n';
   const std::vector<std::string> all = comm::all_gather_texts(world, text.str());
   Holders holders;

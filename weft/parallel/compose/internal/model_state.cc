@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <locale>
 #include <map>
 #include <sstream>
 
@@ -23,6 +24,7 @@ constexpr int kTag = 0x636f;
 // "name\ntype\ndimensions\nsizes …\n" of each.
 void send_all(const Group& group, const NamedTensors& tensors, int peer) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   for (const auto& [name, tensor] : tensors) {
     out << name << '\n' << static_cast<int>(tensor.scalar_type()) << ' ' << tensor.dim();
     for (const std::int64_t size : tensor.sizes()) out << ' ' << size;

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <locale>
 #include <map>
 #include <mutex>
 #include <set>
@@ -40,6 +41,7 @@ std::string whole_name_of(const BlockSpec& spec, const std::string& name,
 // "name\ntype\ndimensions\noffset size …\n" of each.
 std::string announcement_of(const checkpoint::Slices& slices) {
   std::ostringstream out;
+  out.imbue(std::locale::classic());
   for (const checkpoint::Slice& slice : slices) {
     out << slice.name << '\n'
         << static_cast<int>(slice.tensor.scalar_type()) << ' ' << slice.tensor.dim();
