@@ -60,6 +60,7 @@ TEST(UnseenChanges, AWeightThatOneRankWroteBeforeLoadStateIsAnError) {
 struct Twice {
   Average average = Average::kSum;
   bool pauses = false, drops = false;
+  std::function<void(at::Tensor& gradient)> change = nullptr;  // between the passes
 };
 at::Tensor weight_after(const Group& group, const Twice& how) {
   const torch::nn::Linear linear(torch::nn::LinearOptions(1, 1).bias(false));
@@ -74,6 +75,7 @@ at::Tensor weight_after(const Group& group, const Twice& how) {
     backward(group.rank() + 1);
   }
   if (how.drops) optimizer.zero_grad();
+  if (how.change) how.change(model->weight.mutable_grad());
   backward(10 * (group.rank() + 1));
   optimizer.step();
   return before - model->weight;
@@ -96,8 +98,20 @@ TEST(UnseenChanges, ASecondBackwardAfterASumOfGradientsIsAnError) {
         expect({.pauses = true}, 33);
         expect({.drops = true}, 30);
         expect({.average = Average::kByRanks}, 16.5);
+        expect({.change = [](at::Tensor& gradient) { gradient.zero_(); }}, 30);
       },
       20s);
+}
+
+TEST(UnseenChanges, ASecondBackwardAfterAChangeOfASumOfGradientsIsAnError) {
+  const std::vector<std::function<void(at::Tensor&)>> changes{
+      [](at::Tensor& gradient) { gradient.mul_(0.5); },
+      [](at::Tensor& gradient) { gradient = gradient * 0.5; }};
+  for (const auto& change : changes) {
+    EXPECT_THAT(error_of([&](const Group& group) { weight_after(group, {.change = change}); }),
+                HasSubstr("would add to the gradient of 'weight', which the ranks have combined "
+                          "already"));
+  }
 }
 
 void throw_at(const at::Tensor& h) {

@@ -42,4 +42,9 @@ LineSums sample_lines(const at::Tensor& tensor, std::uint64_t turn) {
   return samples;
 }
 
+bool is_zeros(const at::Tensor& gradient) {
+  const at::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
+  return values.count_nonzero().item<std::int64_t>() == 0;
+}
+
 }  // namespace weft::engine::internal

@@ -16,4 +16,7 @@ std::int64_t version_of(const at::Tensor& tensor);
 using LineSums = std::array<std::uint64_t, 16>;
 LineSums sample_lines(const at::Tensor& tensor, std::uint64_t turn);
 
+// zero_grad() may have filled the gradient. Reads it.
+bool is_zeros(const at::Tensor& gradient);
+
 }  // namespace weft::engine::internal

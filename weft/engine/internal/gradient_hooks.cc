@@ -63,9 +63,7 @@ bool GradientHooks::are_dropped() const {
     const at::Tensor& gradient = params_[i].tensor.grad();
     if (!gradient.defined()) continue;
     // An equal version means that nothing has written to it since backward(). Only others are read.
-    if (gradient._version() == versions_[i]) return false;
-    const at::Tensor values = gradient.is_sparse() ? gradient._values() : gradient;
-    if (values.count_nonzero().item<std::int64_t>() > 0) return false;
+    if (gradient._version() == versions_[i] || !is_zeros(gradient)) return false;
   }
   return true;
 }

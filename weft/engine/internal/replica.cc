@@ -249,7 +249,7 @@ void Replica::end_backward() {
   guarded([&] {
     finish(1);
     end_module_changes();
-    if (counts_sums_again()) spent_.note(trained_params_);
+    if (counts_sums_again()) spent_.note(trained_params_, /*any_values=*/true);
   });
 }
 

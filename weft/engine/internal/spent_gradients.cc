@@ -2,11 +2,13 @@
 
 #include <ATen/ATen.h>
 
+#include "weft/engine/internal/change_marks.h"
 #include "weft/engine/internal/index.h"
 
 namespace weft::engine::internal {
 
-void SpentGradients::note(const std::vector<at::Tensor>& params) {
+void SpentGradients::note(const std::vector<at::Tensor>& params, bool any_values) {
+  any_values_ = any_values;
   spent_.clear();
   for (const at::Tensor& param : params) {
     const at::Tensor& gradient = param.grad();
@@ -18,8 +20,9 @@ void SpentGradients::note(const std::vector<at::Tensor>& params) {
 bool SpentGradients::is_spent(std::size_t param, const at::Tensor& gradient) const {
   if (!gradient.defined()) return false;
   const Spent& spent = spent_[param];
-  return spent.gradient._unsafe_get_target() == gradient.unsafeGetTensorImpl() &&
-         spent.version == gradient._version();
+  return (spent.gradient._unsafe_get_target() == gradient.unsafeGetTensorImpl() &&
+          spent.version == gradient._version()) ||
+         (any_values_ && !is_zeros(gradient));
 }
 
 int SpentGradients::first(const std::vector<at::Tensor>& params) const {
@@ -35,8 +38,11 @@ int SpentGradients::begin_adding(const std::vector<at::Tensor>& params, bool may
     // The program may drop the new gradients too, as those of a discriminator behind a generator.
     // step() tells.
     if (param >= 0 && !may_be_dropped) return param;
-    if (param >= 0) added_to_ = param;
-    drop_all(params);
+    if (param >= 0) {
+      added_to_ = param;
+      drop_all(params);
+    }
+    spent_.clear();
   }
   return may_be_dropped ? -1 : take_added(params);
 }

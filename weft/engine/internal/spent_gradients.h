@@ -13,8 +13,9 @@ namespace weft::engine::internal {
 
 class SpentGradients {
  public:
-  // The gradients of these parameters are spent. Does not keep their memory.
-  void note(const std::vector<at::Tensor>& params);
+  // The gradients of these parameters are spent. Does not keep their memory. With `any_values`, so
+  // are those that the program puts in their place or changes, unless they are zero.
+  void note(const std::vector<at::Tensor>& params, bool any_values = false);
   // Called before backward() adds to gradients. Drops the spent ones, so that they do not count
   // again. Returns a parameter to which it must not add, since one process would add to a spent
   // gradient; -1: none. If the program may drop the new gradients too, take_added() tells later.
@@ -40,12 +41,13 @@ class SpentGradients {
     std::int64_t version = 0;
   };
   bool is_spent(std::size_t param, const at::Tensor& gradient) const;
-  // The first parameter that still has its spent gradient, with the values of then; -1: none.
+  // The first parameter that still has its spent gradient; -1: none.
   int first(const std::vector<at::Tensor>& params) const;
   // Returns false if there is none.
   bool drop_all(const std::vector<at::Tensor>& params);
 
   std::vector<Spent> spent_;  // by parameter; empty: none
+  bool any_values_ = false;   // of the last note()
   int added_to_ = -1;  // a parameter whose spent gradient made way for one of no_sync(); -1: none
   bool found_ = false;
 };
