@@ -311,6 +311,58 @@ TEST(DataParallelCodec, GoesOnAfterDroppedBatchesAsIfTheyHadNotBeen) {
             std::vector<int>(4, 0));
 }
 
+// The same with an optimizer of torch. In steps 2 and 5, two batches add up and are dropped
+// together.
+int drop_batches_of_torch(const Group& group) {
+  torch::set_num_threads(1);
+  const auto options = torch::optim::SGDOptions(0.1).momentum(0.9);
+  for (const char* codec : {"f16,ef=on", "int8", "topk:0.1,warmup=2", "powersgd:2", "int4,delta",
+                            "randomk:0.25", "sign:64", "threshold:1e-3"}) {
+    auto plain = data_parallel(Net(), group, with(codec));
+    auto dropping = data_parallel(Net(), group, with(codec));
+    torch::optim::SGD optim(plain->parameters(), options), other(dropping->parameters(), options);
+    for (int number = 0; number < 6; ++number) {
+      for (int dropped = 0; dropped < number % 3; ++dropped)
+        loss_of(dropping, inputs(group, group.rank(), 50 + number)).backward();
+      other.zero_grad(/*set_to_none=*/number < 3);
+      optim.zero_grad();
+      loss_of(plain, inputs(group, group.rank(), number)).backward();
+      loss_of(dropping, inputs(group, group.rank(), number)).backward();
+      optim.step();
+      other.step();
+    }
+    require(torch::equal(flat_weights(plain), flat_weights(dropping)),
+            std::string(codec) + ": dropped batches count");
+  }
+  return 0;
+}
+
+TEST(DataParallelCodec, GoesOnAfterBatchesThatAnOptimizerOfTorchDroppedAsIfTheyHadNotBeen) {
+  EXPECT_EQ(comm::fork_ranks(2, "tcp", drop_batches_of_torch), (std::vector<int>{0, 0}));
+  EXPECT_EQ(comm::fork_ranks(4, "auto", drop_batches_of_torch, {"a", "a", "b", "b"}),
+            std::vector<int>(4, 0));
+}
+
+// The other rank adds to the gradients that rank 0 drops.
+int drop_alone(const Group& group) {
+  auto model = data_parallel(Net(), group, with("int8"));
+  torch::optim::SGD optim(model->parameters(), torch::optim::SGDOptions(0.1));
+  loss_of(model, inputs(group, group.rank(), 0)).backward();
+  if (group.rank() == 0) optim.zero_grad();
+  try {
+    loss_of(model, inputs(group, group.rank(), 1)).backward();
+  } catch (const Error& error) {
+    require(std::string(error.what()).find("drop them on all ranks") != std::string::npos,
+            error.what());
+    return 0;
+  }
+  return 1;
+}
+
+TEST(DataParallelCodec, RefusesABatchThatAnOptimizerOfTorchDropsOnOneRank) {
+  EXPECT_EQ(comm::fork_ranks(2, "tcp", drop_alone), (std::vector<int>{0, 0}));
+}
+
 int leave_the_range(const Group& group) {
   auto model = data_parallel(Net(), group, with("f16"));
   auto optim = sgd(model);

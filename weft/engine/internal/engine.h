@@ -122,6 +122,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   void hide_gradients();
   // Called before backward() adds to a gradient.
   virtual void begin_adding() { show_gradients(); }
+  bool are_gradients_dropped() const { return hooks_.are_dropped(); }
   virtual bool gradients_count() const = 0;
   // While it lives, grad() is what backward() left.
   class Shown {

@@ -26,8 +26,8 @@
 // before the update, and so be lost in part. So left_ has marks of the weights as step() left them.
 //
 // Sums that do not count: begin() makes the codec's memory of earlier steps final, and drop() goes
-// back to it. There is no lock: one thread at a time calls it, that of backward(), of step() or of
-// forward.
+// back to it. Without an updater, averages_used() and averages_dropped() do so. There is no lock:
+// one thread at a time calls it, that of backward(), of step() or of forward.
 #include <ATen/ATen.h>
 
 #include <algorithm>
@@ -112,6 +112,12 @@ class MessageTransport final : public Transport {
     if (!is_under_way()) return;
     buckets_.rollback();
     end_reduced(false);
+  }
+
+  void averages_used() override { commit(); }
+  void averages_dropped() override {
+    buckets_.rollback();
+    step_ = final_step_;
   }
 
   void finish_updated(double scale) override {
@@ -220,7 +226,7 @@ class MessageTransport final : public Transport {
   void begin() {
     if (is_under_way()) return;
     settle();
-    buckets_.commit();
+    if (context_.updates != nullptr) commit();
     phase_ = Phase::kBackward;
     order_.begin();
     settled_ = 0;
@@ -229,6 +235,12 @@ class MessageTransport final : public Transport {
     if (timing_) tuner_->step_began();
     facts_.send();
     buffers_.start(context_.group);
+  }
+
+  // The codec's memory of now is final.
+  void commit() {
+    buckets_.commit();
+    final_step_ = step_;
   }
 
   void launch(int bucket) {
@@ -314,6 +326,7 @@ class MessageTransport final : public Transport {
     }
     momentum_travels_ = momentum.factor != 0;
     buckets_.use_codec(codec_, momentum);
+    buckets_.commit();
   }
 
   // The first step is not compressed: the memory of codecs belongs to buckets, and these change
@@ -359,7 +372,7 @@ class MessageTransport final : public Transport {
         });
     if (!progress) return false;
     codec_ = progress->spec;
-    step_ = progress->step;
+    step_ = final_step_ = progress->step;
     trial_.reset();
     order_.agree({progress->layout.begin(), progress->layout.end()});
     use_buckets();
@@ -427,8 +440,8 @@ class MessageTransport final : public Transport {
   bool timing_ = false;            // the tuner times this step
   bool momentum_travels_ = false;  // the codec applies the momentum
   std::exception_ptr failed_;
-  std::vector<Left> left_;  // by parameter, while kPending: as step() has left it
-  std::int64_t step_ = 0;
+  std::vector<Left> left_;                  // by parameter, while kPending: as step() has left it
+  std::int64_t step_ = 0, final_step_ = 0;  // of the codec; at the last commit()
   double scale_ = 1;
   double exposed_ = 0;  // seconds waited since the end of the last step
 };

@@ -50,6 +50,15 @@ bool ModuleWatch::is_resampled(std::size_t param) const {
          sample_lines(seen_[param].home, turn_) != seen_[param].sampled;
 }
 
+bool ModuleWatch::has_changed_trained() const {
+  for (std::size_t param = 0; param < params_.trained(); ++param) {
+    if (is_moved(param) || version_of(params_[param].tensor) != seen_[param].version ||
+        is_resampled(param))
+      return true;
+  }
+  return false;
+}
+
 bool ModuleWatch::is_moved(std::size_t param) const {
   const at::Tensor &now = params_[param].tensor, &home = seen_[param].home;
   return now.storage().unsafeGetStorageImpl() != home.storage().unsafeGetStorageImpl() ||

@@ -70,6 +70,10 @@ class ModuleWatch {
     return step == 16 || step == 128 || step % kOften == 0;
   }
 
+  // True if trained parameters have changed since rebase(), as far as memory, versions and samples
+  // tell.
+  bool has_changed_trained() const;
+
   // True if the parameter has other memory than at the last rebase().
   bool is_moved(std::size_t param) const;
   // Parameters among the first `count` that have other memory than at the last rebase().

@@ -204,6 +204,8 @@ void Replica::on_ready(int param) {
 
 void Replica::begin_adding() {
   show_gradients();
+  look_at_averages();
+  averaged_ = false;  // backward() adds to them
   // Without weft's optimizer, the ranks have combined the gradients at the end of backward().
   const bool may_be_dropped = paused_ > 0 || (updates_ && transport_->can_discard());
   check_added(spent_.begin_adding(trained_params_, may_be_dropped));
@@ -243,6 +245,19 @@ void Replica::end_dropped() {
   });
 }
 
+// No hook tells that an optimizer of torch has stepped, so the weights do. Ranks that see another
+// thing get an error (RankSettings).
+void Replica::look_at_averages() {
+  if (!averaged_) return;
+  const bool used = watch().has_changed_trained();
+  const bool dropped = !used && are_gradients_dropped();
+  averaged_ = !used && !dropped;
+  if (used) transport_->averages_used();
+  if (!dropped) return;
+  transport_->averages_dropped();
+  watch().note_dropped_batch();
+}
+
 // Without weft's optimizer, it is the end of the step.
 void Replica::end_backward() {
   if (updates_) return hide_gradients();
@@ -250,6 +265,7 @@ void Replica::end_backward() {
     finish(1);
     end_module_changes();
     if (counts_sums_again()) spent_.note(trained_params_, /*any_values=*/true);
+    averaged_ = options_.data_parallel.codec != "none" && host() == nullptr;
   });
 }
 
@@ -483,10 +499,12 @@ void Replica::end_load() {
 
 checkpoint::Slices Replica::codec_slices() {
   settle();
+  look_at_averages();
   return transport_->codec_slices();
 }
 
 bool Replica::load_codec(const checkpoint::Reader& saved) {
+  averaged_ = false;
   return guarded([&] { return transport_->load_codec(saved); });
 }
 

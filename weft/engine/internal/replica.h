@@ -72,6 +72,7 @@ class Replica final : public Engine {
   void check_added(int param);
   void drop_spent();
   void end_dropped();
+  void look_at_averages();
   // After step(), the program may drop or replace them.
   bool gradients_count() const override { return passed_; }
   void each_whole(const Visit& visit) override;
@@ -121,6 +122,8 @@ class Replica final : public Engine {
   bool reduced_ = false;    // and the sums of this step are computed
   internal::SpentGradients spent_;
   bool dropped_ = false;  // the program has dropped the gradients that are with the transport
+  // Without weft's optimizer: a codec waits for what the program does with the last averages.
+  bool averaged_ = false;
   double norm_ = 0;
   std::int64_t updates_done_ = 0;  // also of an optimizer of torch
 };

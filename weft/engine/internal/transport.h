@@ -48,6 +48,10 @@ class Transport {
   }
   // False if gradients that were ready count even if they are dropped.
   virtual bool can_discard() const { return true; }
+  // Without an updater, before the next backward(): the program has stepped by the averages that
+  // finish() has made since the last such call, or it has dropped them on all ranks.
+  virtual void averages_used() {}
+  virtual void averages_dropped() {}
   // Replaces finish() after reduce(): the caller has updated the weights by `scale` times the sums.
   virtual void finish_updated(double scale) = 0;
   // With overlap_forward, finish() may return before all weights are updated. True until they are.
