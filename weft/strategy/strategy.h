@@ -159,11 +159,12 @@ class Rule {
   Rule& operator=(const Rule&) = delete;
 
   // Call it after each optimizer step of the worker. Exchanges if it is time, and writes the
-  // worker's weights then. Returns true if it has. Throws as Group's operations do, and
-  // Error(kInvalidArgument) if a weight got other memory since restart() and restored(), as by
-  // torch::load(): the rule would take the new values for training. So does a weight that was
+  // worker's weights then. Returns true if it has. Throws as Group's operations do. An exchange
+  // throws Error(kInvalidArgument) if a weight got other memory since restart() and restored(), as
+  // by torch::load(): the rule would take the new values for training. So does a weight that was
   // frozen, or unfrozen, since then (Part::trains): momentum and other workers would still move it.
-  // Rules that exchange with all workers at once throw on all ranks.
+  // Rules that exchange with all workers at once throw on all ranks. gossip and asynchronous rules
+  // abort Part::workers by it.
   virtual bool after_step(const Step& step) = 0;
 
   // The model that the workers have found together: the mean of their weights, or the center of

@@ -7,6 +7,12 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <chrono>
+#include <functional>
+#include <string>
+#include <utility>
+#include <vector>
+
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
 
@@ -110,7 +116,7 @@ TEST(Strategy, ResultHasTheMeanOfTheBuffers) {
 
 // Otherwise slow_momentum and diloco would go only a part of the way to the loaded weights.
 TEST(Strategy, RefusesWeightsThatWereLoadedBehindItsBack) {
-  for (const char* name : {"local_sgd", "diloco", "gossip", "downpour"}) {
+  for (const char* name : {"local_sgd", "diloco"}) {
     comm::replicate(2, [&](const Group& group) {
       torch::nn::Linear net(2, 2), saved(2, 2);
       const torch::NoGradGuard no_grad;
@@ -132,11 +138,10 @@ TEST(Strategy, RefusesWeightsThatWereLoadedBehindItsBack) {
   }
 }
 
-// Momentum would move a frozen layer. Synchronous rules tell all ranks.
+// Momentum would move a frozen layer.
 TEST(Strategy, RefusesALayerThatWasFrozenAfterItWasMade) {
-  for (const char* name : {"local_sgd", "slow_momentum", "diloco", "easgd", "gossip", "downpour"}) {
-    const bool is_together = std::string(name) != "gossip" && std::string(name) != "downpour";
-    for (const int freezing : is_together ? std::vector<int>{1, 2} : std::vector<int>{2}) {
+  for (const char* name : {"local_sgd", "slow_momentum", "diloco", "easgd"}) {
+    for (const int freezing : {1, 2}) {
       comm::replicate(2, [&](const Group& group) {
         torch::nn::Linear net(2, 2);
         const auto rule =
@@ -150,12 +155,45 @@ TEST(Strategy, RefusesALayerThatWasFrozenAfterItWasMade) {
               rule->after_step({2, 0.1});
             },
             Errc::kInvalidArgument,
-            std::string(mine ? "tensor 1" : "a tensor") +
-                " of the strategy's weights was frozen or unfrozen since restart()");
+            std::string(mine ? "" : "rank 0: ") +
+                "tensor 1 of the strategy's weights was frozen or unfrozen since restart()");
         net->bias.requires_grad_(false);
         rule->restart();
         rule->after_step({3, 0.1});
       });
+    }
+  }
+}
+
+// Gossip and asynchronous rules: neighbors of the rank would wait for it until their timeout.
+TEST(Strategy, AChangeThatOneRankAloneMakesEndsTheWaitsOfItsNeighbors) {
+  const std::vector<std::pair<std::function<void(torch::nn::Linear&)>, std::string>> changes{
+      {[](torch::nn::Linear& net) { net->bias.requires_grad_(false); },
+       "tensor 1 of the strategy's weights was frozen or unfrozen since restart()"},
+      {[](torch::nn::Linear& net) { net->weight.set_data(net->weight.detach().clone()); },
+       "tensor 0 of the strategy's weights got other memory"}};
+  for (const Strategy& strategy :
+       {Strategy{.name = "gossip"}, Strategy{.name = "downpour", .staleness = 0},
+        Strategy{.name = "easgd_async", .period = 1, .staleness = 0}}) {
+    for (const auto& [change, text] : changes) {
+      comm::replicate(
+          2,
+          [&](const Group& group) {
+            torch::nn::Linear net(2, 2);
+            const auto rule = make_rule(
+                strategy, {.workers = group, .world = group, .weights = net->parameters()});
+            if (group.rank() == 0) {
+              rule->after_step({1, 0.1});
+              change(net);
+              expect_refused([&] { rule->after_step({2, 0.1}); }, Errc::kInvalidArgument, text);
+            } else {
+              const auto steps = [&] {
+                for (int step = 1; step <= 2; ++step) rule->after_step({step, 0.1});
+              };
+              expect_refused(steps, Errc::kAborted, text);
+            }
+          },
+          std::chrono::seconds(20));
     }
   }
 }

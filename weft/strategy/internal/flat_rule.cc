@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "weft/base/error.h"
+#include "weft/comm/texts.h"
 
 namespace weft::strategy::internal {
 namespace {
@@ -71,19 +72,6 @@ void FlatRule::note_weights() {
   trained_ = trained_now();
 }
 
-// A rule takes what happened to the weights since the last exchange for training.
-void FlatRule::check_memory() const {
-  for (std::size_t i = 0; i < memory_.size(); ++i) {
-    const at::Tensor& tensor = part_.weights[i];
-    if (tensor.storage().unsafeGetStorageImpl() == memory_[i].unsafeGetStorageImpl()) continue;
-    throw Error(Errc::kInvalidArgument,
-                "tensor " + std::to_string(i) +
-                    " of the strategy's weights got other memory, as by torch::load(), set_data() "
-                    "or to(); call restart() to begin from the new weights, or restored() if the "
-                    "rule's state was loaded with them");
-  }
-}
-
 std::vector<bool> FlatRule::trained_now() const {
   std::vector<bool> trained;
   for (std::size_t i = 0; i < part_.weights.size(); ++i)
@@ -91,29 +79,46 @@ std::vector<bool> FlatRule::trained_now() const {
   return trained;
 }
 
-// An exchange writes all weights: momentum, and what other workers have, would move a frozen one.
-// Where all ranks meet in an exchange, they learn of a change on one of them.
-void FlatRule::check_trained() const {
+// A rule takes what happened to the weights since the last exchange for training. An exchange
+// writes all of them: momentum, and what other workers have, would move a frozen one.
+std::string FlatRule::changes() const {
+  for (std::size_t i = 0; i < memory_.size(); ++i) {
+    const at::Tensor& tensor = part_.weights[i];
+    if (tensor.storage().unsafeGetStorageImpl() == memory_[i].unsafeGetStorageImpl()) continue;
+    return "tensor " + std::to_string(i) +
+           " of the strategy's weights got other memory, as by torch::load(), set_data() or to(); "
+           "call restart() to begin from the new weights, or restored() if the rule's state was "
+           "loaded with them";
+  }
   const std::vector<bool> now = trained_now();
   const auto first = std::mismatch(now.begin(), now.end(), trained_.begin()).first;
-  const std::string what = " of the strategy's weights was frozen or unfrozen since restart()",
-                    remedy =
-                        "; freeze layers alike on all ranks before the strategy is made, or "
-                        "call restart()";
-  at::Tensor changed = at::full({1}, first != now.end() ? 1 : 0, at::kInt);
-  if (exchanges_together() && part_.world.size() > 1)
-    part_.world.all_reduce(changed, ReduceOp::kMax);
-  if (first != now.end())
-    throw Error(Errc::kInvalidArgument,
-                "tensor " + std::to_string(first - now.begin()) + what + remedy);
-  WEFT_REQUIRE(changed.item<int>() == 0, "a tensor" + what + " on another rank" + remedy);
+  if (first == now.end()) return "";
+  return "tensor " + std::to_string(first - now.begin()) +
+         " of the strategy's weights was frozen or unfrozen since restart(); freeze layers alike "
+         "on all ranks before the strategy is made, or call restart()";
+}
+
+// Where all ranks meet in an exchange, they learn of a change on one of them. Elsewhere its
+// neighbors may wait for it already.
+void FlatRule::check_changes() const {
+  const std::string mine = changes();
+  if (!exchanges_together()) {
+    if (mine.empty()) return;
+    part_.workers.abort(Error(Errc::kAborted, mine));
+    throw Error(Errc::kInvalidArgument, mine);
+  }
+  if (comm::holds_on_all(part_.world, mine.empty())) return;
+  const std::vector<std::string> all = comm::all_gather_texts(part_.world, mine);
+  const auto first =
+      std::find_if(all.begin(), all.end(), [](const std::string& text) { return !text.empty(); });
+  throw Error(Errc::kInvalidArgument,
+              mine.empty() ? "rank " + std::to_string(first - all.begin()) + ": " + *first : mine);
 }
 
 bool FlatRule::after_step(const Step& step) {
   const at::NoGradGuard no_grad;
-  check_memory();
   if (!is_due(step)) return false;
-  check_trained();
+  check_changes();
   exchange(step);
   return true;
 }

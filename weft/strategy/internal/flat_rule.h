@@ -53,9 +53,11 @@ class FlatRule : public Rule {
 
  private:
   void note_weights();
-  void check_memory() const;
   std::vector<bool> trained_now() const;
-  void check_trained() const;
+  // The first change of this rank since note_weights() that is no training, and what to do; empty:
+  // none.
+  std::string changes() const;
+  void check_changes() const;
 
   const Part part_;
   const Flat weights_, buffers_;
