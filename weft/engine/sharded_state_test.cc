@@ -130,7 +130,7 @@ TEST(ShardedState, SendsTheDocumentedBytes) {
             require(sent == psis * slice * (world - 1),
                     name + ": " + std::to_string(sent) + " bytes, not " +
                         std::to_string(psis * slice * (world - 1)));
-            require(bytes["all_reduce"] == 8 * (params + 4),
+            require(bytes["all_reduce"] == 8 * (params + 7),
                     name + ": all-reduced " + std::to_string(bytes["all_reduce"]));
           }
         },

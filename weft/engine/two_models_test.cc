@@ -100,6 +100,45 @@ TEST(TwoModels, OneThatARankLeavesOutIsAnErrorWithOptimizersOfWeft) {
   }
 }
 
+// ZeRO. Each model has one block, so no rank waits for gradients within backward(). In step 1,
+// rank 1 leaves the second model out, or adds zero times its output.
+void take_sharded_steps(const Group& group, const internal::Case& how, bool leaves_out) {
+  const Parts parts = make_parts({});
+  const auto make = [&](const Parts& some) {
+    return Sharded(internal::blocks_of(some), group, optimizer_spec(kSgd, {}),
+                   internal::options_of(how.stage, how.weights));
+  };
+  Sharded first = make({parts[0]}), second = make({parts[1]});
+  for (int step = 0; step < 2; ++step) {
+    first.zero_grad();
+    second.zero_grad();
+    const at::Tensor h =
+        first.forward(part_of(batch_of(step, at::kDouble), group.rank(), group.size()));
+    const bool differs = step == 1 && group.rank() == 1;
+    at::Tensor loss = differs ? loss_of(h) : loss_of(second.forward(h));
+    if (differs && !leaves_out) loss = loss + (second.forward(h) * 0).sum();
+    loss.backward();
+    first.step();
+    second.step();
+  }
+}
+
+TEST(TwoModels, OneThatARankLeavesOutIsAnErrorWithZero) {
+  for (const int stage : {1, 2}) {
+    for (const Weights weights : {Weights::kPrivate, Weights::kShared}) {
+      EXPECT_THAT(refusal_of([&](const Group& group) {
+                    take_sharded_steps(group, {stage, weights}, /*leaves_out=*/true);
+                  }),
+                  HasSubstr("backward() has reached other models together with that of "
+                            "'b0.norm.weight' on some ranks than on others"));
+      EXPECT_EQ(refusal_of([&](const Group& group) {
+                  take_sharded_steps(group, {stage, weights}, /*leaves_out=*/false);
+                }),
+                "accepted");
+    }
+  }
+}
+
 TEST(TwoModels, ABatchThatOneRankAloneDropsIsAnError) {
   for (const Weights weights : {Weights::kPrivate, Weights::kShared}) {
     EXPECT_THAT(refusal_of([&](const Group& group) {

@@ -10,8 +10,10 @@ namespace weft::engine {
 void Binding::bind(const Group& group) {
   unbind();
   auto groups = internal::ModelGroup::of(group);
-  Engine::Context context{
-      .blocks = {{.module = module_}}, .group = groups->gradients, .options = {}};
+  Engine::Context context{.blocks = {{.module = module_}},
+                          .group = groups->gradients,
+                          .options = {},
+                          .program = &groups->program.backend()};
   context.options.stage = 0;
   context.options.average = options_.average;
   context.options.weights = options_.weights;

@@ -85,9 +85,12 @@ std::optional<std::pair<int, int>> first_apart(const std::vector<std::uint64_t>&
                    static_cast<int>(other - companies.begin()));
 }
 
-std::string apart_text(const std::pair<int, int>& ranks, const std::string& parameter) {
-  return "backward() has reached other models together with that of '" + parameter + "' on rank " +
-         std::to_string(ranks.first) + " than on rank " + std::to_string(ranks.second) +
+std::string apart_text(const std::optional<std::pair<int, int>>& ranks,
+                       const std::string& parameter) {
+  const std::string where = ranks ? "on rank " + std::to_string(ranks->first) + " than on rank " +
+                                        std::to_string(ranks->second)
+                                  : "on some ranks than on others";
+  return "backward() has reached other models together with that of '" + parameter + "' " + where +
          ", so their gradients would be weighted by other samples; let the loss of each rank use "
          "the same models, with zero times the output of one that it leaves out";
 }

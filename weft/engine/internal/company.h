@@ -44,7 +44,8 @@ class Company {
 
 // Two ranks with other values, none of which is 0; nullopt: there are none.
 std::optional<std::pair<int, int>> first_apart(const std::vector<std::uint64_t>& companies);
-// The error's text for them.
-std::string apart_text(const std::pair<int, int>& ranks, const std::string& parameter);
+// The error's text for them, or for unknown ranks.
+std::string apart_text(const std::optional<std::pair<int, int>>& ranks,
+                       const std::string& parameter);
 
 }  // namespace weft::engine::internal

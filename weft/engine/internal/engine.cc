@@ -42,7 +42,8 @@ Engine::Engine(Context context)
     : blocks_(prepared(std::move(context.blocks))),
       options_(std::move(context.options)),
       group_(std::move(context.group)),
-      params_(blocks_) {
+      params_(blocks_),
+      program_(context.program != nullptr ? context.program : &group_.backend()) {
   if (!options_.check) return;
   std::vector<at::Tensor> tensors;
   for (const internal::Param& param : params_.all()) tensors.push_back(param.tensor);
@@ -82,6 +83,12 @@ void Engine::check_module() {
                "'" + changed->name +
                    "' was changed after torch::autograd::grad() had taken gradients, which weft "
                    "has not averaged over the ranks; use backward(), or weft's optimizer");
+}
+
+void Engine::join_company(std::int64_t number) {
+  std::vector<at::Tensor> trained;
+  for (std::size_t i = 0; i < params_.trained(); ++i) trained.push_back(params_[i].tensor);
+  company_.emplace(program_, number, std::move(trained));
 }
 
 void Engine::show_gradients() {
@@ -216,6 +223,7 @@ void Engine::make_whole(bool divided, std::vector<internal::WholePiece> shared) 
 std::shared_ptr<Engine> make_engine(Engine::Context context, OptimizerSpec optimizer) {
   // Hooks communicate at times that the program does not choose. In a group of their own, their
   // collectives do not mix with the program's.
+  context.program = &context.group.backend();
   context.group = context.group.duplicate(part_name(context.group, "gradients"));
   std::shared_ptr<Engine> engine;
   if (context.options.stage == 0) {

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/engine/internal/company.h"
 #include "weft/engine/internal/engine_state.h"
 #include "weft/engine/internal/gradient_hooks.h"
 #include "weft/engine/internal/hidden_gradients.h"
@@ -37,6 +38,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     std::vector<Block> blocks;
     Group group;
     ShardedOptions options;
+    const void* program = nullptr;  // of the program's group, for Company; null: of `group`
   };
 
   virtual ~Engine() = default;
@@ -160,6 +162,10 @@ class Engine : public std::enable_shared_from_this<Engine> {
   // Of all blocks.
   Tensors buffers() const;
 
+  // Begins to note with which models backward() reaches this one. `number`: as Company's.
+  void join_company(std::int64_t number);
+  internal::Company& company() { return *company_; }
+
   std::vector<Block> blocks_;
   ShardedOptions options_;
   const Group group_;
@@ -178,6 +184,8 @@ class Engine : public std::enable_shared_from_this<Engine> {
  private:
   friend class EngineState;
 
+  const void* const program_;
+  std::optional<internal::Company> company_;
   internal::GradientHooks hooks_{params_};
   EngineState state_{*this};
 };

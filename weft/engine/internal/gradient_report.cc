@@ -7,16 +7,34 @@
 #include "weft/engine/internal/index.h"
 
 namespace weft::engine::internal {
+namespace {
+
+// Sums of the numbers of 4096 ranks and of their squares are exact in float64, and the square of
+// the sum in 64 bits.
+constexpr std::uint64_t kCompanies = (1U << 20) - 1;
+
+void put_powers(double* into, double number) {
+  into[0] = number > 0 ? 1 : 0;
+  into[1] = number;
+  into[2] = number * number;
+}
+
+// Of put_powers(): the numbers are equal if (their sum)^2 = (their count) * (sum of their squares).
+bool sums_of_equals(const double* sums) {
+  const auto exact = [](double number) { return static_cast<std::uint64_t>(number); };
+  return exact(sums[0]) * exact(sums[2]) == exact(sums[1]) * exact(sums[1]);
+}
+
+}  // namespace
 
 void GradientReport::send(const Group& group, const Facts& facts) {
   const std::size_t params = mine_.size();
-  numbers_ = at::zeros({static_cast<std::int64_t>(params) + 4}, at::kDouble);
+  numbers_ = at::zeros({static_cast<std::int64_t>(params) + 7}, at::kDouble);
   auto* const numbers = numbers_.data_ptr<double>();
-  const double digest = facts.digest;
   numbers[0] = facts.samples;
-  numbers[params + 1] = 1;
-  numbers[params + 2] = digest;
-  numbers[params + 3] = digest * digest;
+  put_powers(numbers + params + 1, facts.digest);
+  const std::uint64_t company = facts.company == 0 ? 0 : 1 + facts.company % kCompanies;
+  put_powers(numbers + params + 4, static_cast<double>(company));
   for (std::size_t param = 0; param < params; ++param) numbers[param + 1] = mine_[param] ? 1 : 0;
   if (facts.first_not_finite >= 0) numbers[index(facts.first_not_finite) + 1] += kNotFinite;
   work_ = group.all_reduce_async(numbers_);
@@ -35,16 +53,15 @@ void GradientReport::take() {
     used_[param] = used_[param] || numbers[param + 1] > 0;
     all_finite_ = all_finite_ && numbers[param + 1] < kNotFinite;
   }
-  // The digests are equal if (sum of digests)^2 = (number of ranks) * (sum of their squares).
-  const double* const digests = numbers + used_.size() + 1;
-  const auto exact = [](double number) { return static_cast<std::uint64_t>(number); };
-  alike_ = alike_ && exact(digests[0]) * exact(digests[2]) == exact(digests[1]) * exact(digests[1]);
+  alike_ = alike_ && sums_of_equals(numbers + used_.size() + 1);
+  apart_ = apart_ || !sums_of_equals(numbers + used_.size() + 4);
   numbers_.reset();
 }
 
 void GradientReport::clear() {
   std::fill(used_.begin(), used_.end(), false);
   all_finite_ = alike_ = true;
+  apart_ = false;
 }
 
 }  // namespace weft::engine::internal

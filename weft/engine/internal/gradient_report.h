@@ -1,5 +1,6 @@
 // At the end of each backward pass, the ranks tell each other in one all-reduce: their samples,
-// parameters with gradients, whether these are finite, and the changes of their modules.
+// parameters with gradients, whether these are finite, the changes of their modules, and which
+// models the pass has reached together.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -25,6 +26,7 @@ class GradientReport {
   struct Facts {
     double samples = 0;
     std::uint32_t digest = 0;   // ModuleWatch::digest()
+    std::uint64_t company = 0;  // Company::value()
     int first_not_finite = -1;  // parameter whose gradient is not finite; -1: none
   };
   // Sends them, and the parameters of add(), which begin anew. Collective.
@@ -43,16 +45,19 @@ class GradientReport {
   bool all_finite() const { return all_finite_; }
   // False if the ranks have changed their modules differently.
   bool alike() const { return alike_; }
+  // True if passes of the ranks have reached this model with other ones (company.h).
+  bool are_apart() const { return apart_; }
   void clear();
 
  private:
   std::vector<bool> mine_, used_;  // by parameter
-  bool all_finite_ = true, alike_ = true;
+  bool all_finite_ = true, alike_ = true, apart_ = false;
   // Sums over the ranks, in this order:
   //   samples
   //   for each parameter: ranks with a gradient, and kNotFinite for each one that is not finite
   //   1, so the number of ranks
   //   digests, and their squares
+  //   the same three of companies, over the ranks that have one
   static constexpr double kNotFinite = 1e6;
   at::Tensor numbers_;
   Group::Work work_;

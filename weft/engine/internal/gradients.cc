@@ -235,6 +235,7 @@ void Gradients::finish(bool travels) {
   report_.send(context_.group,
                {.samples = samples,
                 .digest = digest,
+                .company = by_samples ? context_.company.value() : 0,
                 .first_not_finite = context_.check != nullptr ? context_.check->first() : -1});
 }
 
@@ -253,6 +254,10 @@ void Gradients::settle() {
                 "backward(), or average by ranks");
   }
   report_.take();
+  if (report_.are_apart()) {
+    throw Error(Errc::kInvalidArgument, apart_text(std::nullopt, context_.params.front().name),
+                {"step", context_.group.rank()});
+  }
   for (Flight& flight : in_flight_) {
     at::Tensor& shard = shards_[index(flight.unit)];
     at::Tensor sum = flight.shard.to(context_.units[index(flight.unit)].master_type);

@@ -10,6 +10,7 @@
 #include <torch/csrc/distributed/c10d/Work.hpp>
 #include <vector>
 
+#include "weft/engine/internal/company.h"
 #include "weft/engine/internal/gradient_report.h"
 #include "weft/engine/internal/in_place.h"
 #include "weft/engine/internal/module_watch.h"
@@ -31,6 +32,7 @@ class Gradients {
     ReplicaSums& replicas;
     SampleCount& samples;  // of this rank since the last transfer
     ModuleWatch& watch;
+    const Company& company;
     GradientCheck* check;  // null: none
   };
   // Collective.

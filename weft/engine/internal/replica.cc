@@ -67,7 +67,7 @@ Replica::Replica(Context what) : Engine(std::move(what)), memory_(group_, params
   }
   begin_watch();
   watch().note_samples();
-  company_.emplace(&group_.backend(), params_.model_name().number, trained_params_);
+  join_company(params_.model_name().number);
   make_transport();
 }
 
@@ -104,7 +104,7 @@ internal::TransportContext Replica::context(internal::Updates* updates) {
                                      .devices = has_devices(),
                                      .samples = samples_.get(),
                                      .watch = &watch(),
-                                     .company = &*company_,
+                                     .company = &company(),
                                      .times = &times_};
   context.options.average = options_.average;
   if (options_.data_parallel.sync_buffers && group_.size() > 1) context.buffers = buffers_;
@@ -171,9 +171,9 @@ void Replica::settle() {
 
 void Replica::on_ready(int param) {
   samples_->in_backward();
-  if (paused_ > 0) return company_->note();
+  if (paused_ > 0) return company().note();
   end_dropped();
-  company_->note();
+  company().note();
   if (ready_[index(param)] || reduced_) {
     const Error error(
         Errc::kInvalidArgument,
@@ -314,7 +314,7 @@ void Replica::forget() {
   std::fill(ready_.begin(), ready_.end(), false);
   any_ready_ = passed_ = reduced_ = false;
   spent_.end_step();
-  company_->forget();
+  company().forget();
   watch().gradients().forget();
   if (options_.check) options_.check->clear();
 }
@@ -402,7 +402,7 @@ void Replica::drop_own_gradients() {
     samples_->reset();
   } else if (!passed_) {
     samples_->drop();  // of no_sync() passes
-    company_->forget();
+    company().forget();
   }
   for (auto& param : trained_params_) param.mutable_grad().reset();
 }

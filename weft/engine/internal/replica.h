@@ -15,7 +15,6 @@
 #include <memory>
 #include <vector>
 
-#include "weft/engine/internal/company.h"
 #include "weft/engine/internal/engine.h"
 #include "weft/engine/internal/replica_memory.h"
 #include "weft/engine/internal/spent_gradients.h"
@@ -112,7 +111,6 @@ class Replica final : public Engine {
 
   std::vector<at::Tensor> trained_params_, buffers_;
   internal::ReplicaMemory memory_;
-  std::optional<internal::Company> company_;
   std::unique_ptr<internal::Transport> transport_;
   std::vector<bool> ready_;  // by parameter, since the last finish
   int device_ranks_ = 0;     // number of ranks whose parameters are on a device

@@ -96,6 +96,7 @@ ShardedModel::ShardedModel(Context context, OptimizerSpec optimizer)
       std::make_unique<internal::Updates>(std::move(optimizer), params_.names(), types, shapes);
   memory_->place_state(*updates_);
   begin_watch();
+  begin_company();
   make_whole(/*divided=*/true, memory_->shared_pieces());
   watch_optimizer_settings();
   shard_updates_.emplace(internal::ShardUpdates::Context{group_, params_.all(), *memory_, *updates_,
@@ -118,9 +119,17 @@ ShardedModel::ShardedModel(Context context, OptimizerSpec optimizer)
                                    .replicas = *replica_sums_,
                                    .samples = *samples_,
                                    .watch = watch(),
+                                   .company = company(),
                                    .check = options_.check.get()});
   shard_updates_->note_written();
   if (group_.size() > 1) group_.barrier();
+}
+
+// Groups of other replicas have numbered the model by their own rank 0.
+void ShardedModel::begin_company() {
+  at::Tensor number = at::full({1}, params_.model_name().number, at::kLong);
+  if (options_.replicas) options_.replicas->broadcast(number, 0);
+  join_company(number.item<std::int64_t>());
 }
 
 void ShardedModel::make_passes() {

@@ -77,6 +77,7 @@ class ShardedModel final : public Engine {
     return std::static_pointer_cast<ShardedModel>(shared_from_this());
   }
   bool travels() const { return options_.stage >= 2 && paused_ == 0; }
+  void begin_company();
   void make_passes();
 
   void hook_inputs(const RunPtr& run, const Tensors& inputs);

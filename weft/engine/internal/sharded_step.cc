@@ -155,6 +155,7 @@ void ShardedModel::input_done(const RunPtr& run) {
 void ShardedModel::on_ready(int param) {
   guarded([&] {
     samples_->in_backward();
+    company().note();
     begin_backward();
     if (!travels() && paused_ == 0) watch().gradients().note(param);
     const int complete = gradients_->ready(param, travels());
@@ -183,6 +184,7 @@ void ShardedModel::send_all() {
   gradients_->finish(true);
   left_ = true;
   samples_->reset();
+  company().forget();
 }
 
 void ShardedModel::send_gradients() {
@@ -291,6 +293,7 @@ void ShardedModel::zero_grad() {
     if (hidden_) hidden_->show();
     gradients_->clear();
     samples_->drop();
+    company().forget();
     watch().gradients().forget();
   });
   left_ = stepped_ = false;

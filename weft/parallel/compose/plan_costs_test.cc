@@ -58,7 +58,7 @@ TEST(PlanCosts, AStepSendsTheDocumentedBytes) {
     expected["reduce_scatter"] = 8 * elements;
     expected["all_gather"] = 2 * kMicroBatches * (8 * elements / 2 + 8);
     // Three numbers tell the ranks of several stages of skipped steps and of other learning rates.
-    expected["all_reduce"] = 8 * (parameters + 4) + 16 + 3 * 8;
+    expected["all_reduce"] = 8 * (parameters + 7) + 16 + 3 * 8;
     expected["broadcast"] = 8;
     expected["send"] = 8 * rows * kLength * how.width + (first ? 512 * kMicroBatches : 0);
     for (const auto& [operation, right] : expected) {
