@@ -8,7 +8,9 @@
 #include <torch/utils.h>
 
 #include <filesystem>
+#include <limits>
 #include <map>
+#include <memory>
 
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/checkpoint.h"
@@ -200,6 +202,43 @@ TEST(Strategies, AWorkerWithoutSamplesOfTheLastBatchDoesNotHold) {
       3, "run", with(kShort, {"strategy.name=local_sgd", "strategy.period=2", "train.batch=33"}));
   EXPECT_EQ(one.result.steps, 8);
   EXPECT_TRUE(std::isfinite(one.result.loss));
+}
+
+// Two workers of two ranks each, which share weights. The step after the change is skipped, so no
+// update notices it.
+TEST(Strategies, AValueOfASharedWeightThatIsWrittenBeforeAnExchangeIsAnError) {
+  set_log_level(LogLevel::kError);
+  const TempDir folder;
+  Options options;
+  options.batch = 16;
+  options.epochs = 1;
+  options.dir = folder.path();
+  options.name = "run";
+  options.prefetch = 0;
+  options.mesh = "dp=2,fsdp=2";
+  options.strategy = {.name = "local_sgd", .period = 1};
+  options.plan.optimizer = engine::optimizer_spec(torch::optim::SGDOptions(0.1), {});
+  std::string text = "no error";
+  try {
+    replicate(4, [&](const Group& group) {
+      torch::manual_seed(1);
+      const torch::nn::Sequential net(torch::nn::Linear(4, 2048), torch::nn::Linear(2048, 4));
+      const auto losses = std::make_shared<int>(0);
+      Task task(parallel::blocks_of(net), [losses](const at::Tensor& y, const at::Tensor& target) {
+        const at::Tensor loss = (y - target).square().mean();
+        return ++*losses == 2 ? loss * std::numeric_limits<float>::quiet_NaN() : loss;
+      });
+      task.train = samples(torch::rand({160, 4}), torch::rand({160, 4}));
+      Options own = options;
+      own.on_step = [&](const StepReport& report, Control&) {
+        if (report.step == 1 && group.rank() % 2 == 0) net->parameters()[0].data()[100][1] += 1;
+      };
+      Trainer(std::move(task), own, group).run();
+    });
+  } catch (const Error& error) {
+    text = error.what();
+  }
+  EXPECT_THAT(text, HasSubstr("was changed in place"));
 }
 
 TEST(Strategies, ThatDoNotFitAreRefusedInOneLine) {

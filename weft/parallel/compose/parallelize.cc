@@ -75,6 +75,7 @@ bool ParallelModel::load_codec(const checkpoint::Reader& saved) {
 ParallelModel::Held ParallelModel::held() { return composed_->state.held(); }
 
 void ParallelModel::take_changes() { composed_->state.take_changes(); }
+void ParallelModel::check_changes() { composed_->state.check_changes(); }
 
 checkpoint::Parts ParallelModel::shards() { return composed_->state.shards(); }
 void ParallelModel::load_shards(const checkpoint::SliceSource& source) {

@@ -118,6 +118,8 @@ class ParallelModel {
   Held held();
   // After a change of held() values. Collective.
   void take_changes();
+  // Before it: throws kInvalidArgument if weights were changed that cannot count. Collective.
+  void check_changes();
   struct WrongGradient {
     std::vector<int> ranks;  // Ranks of the world. Several: one of them is wrong.
     std::string parameter;   // The first whose gradient was different.
@@ -217,10 +219,8 @@ class ParallelModel {
   // Load of the experts of this rank's blocks in training since the last call, from all ranks that
   // share the batch, by "<block>.<layer>" (MixtureOfExperts::take_sum). Not collective.
   std::map<std::string, ExpertLoad> take_expert_loads();
-
   // Elements of all parameters of the whole model; tied ones count once. Collective.
   std::int64_t num_parameters();
-
   struct Memory {
     std::int64_t parameters = 0, gradients = 0, state = 0;
   };

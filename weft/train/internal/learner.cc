@@ -323,6 +323,8 @@ Learner::Step Learner::step(std::int64_t number, double lr, observe::StepTimer& 
   // batches when they are ready, nobody does.
   if (workers_ && !(shared() && !has_any)) {
     const auto scope = timer.time(Phase::kCommunication);
+    // An update would have noticed what the program has written. An exchange replaces it.
+    if (!has_any || done.skipped) model_.check_changes();
     workers_->after_step({number, lr, done.losses[0], global / mesh_.world().size()});
   }
   const double computed = (timer.ms(Phase::kForward) + timer.ms(Phase::kBackward)) / 1e3;

@@ -166,6 +166,12 @@ void ModelState::take_changes() {
   c_.own_modules.forget();
 }
 
+void ModelState::check_changes() {
+  for (Stage& stage : c_.stages) {
+    if (stage.sharded) stage.sharded->check_changes();
+  }
+}
+
 void ModelState::load_shards(const checkpoint::SliceSource& source) {
   const at::Tensor done = at::scalar_tensor(0, at::kLong);
   check_on_all_ranks(source, false);

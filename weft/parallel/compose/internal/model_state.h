@@ -31,6 +31,7 @@ class ModelState {
   void load_weights(const checkpoint::SliceSource& source);
   bool load_codec(const checkpoint::Reader& saved);
   void take_changes();
+  void check_changes();
   // Writes the whole model into the modules of the program.
   void gather();
 
