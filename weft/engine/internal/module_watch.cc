@@ -59,6 +59,18 @@ bool ModuleWatch::has_changed_trained() const {
   return false;
 }
 
+bool ModuleWatch::sees_steps() const {
+  for (std::size_t param = 0; sampled_ && param < params_.trained(); ++param) {
+    const at::Tensor &tensor = params_[param].tensor, &gradient = tensor.grad();
+    if (!gradient.defined() || gradient.layout() != at::kStrided ||
+        gradient.scalar_type() != tensor.scalar_type() || gradient.strides() != tensor.strides())
+      continue;
+    // The checksum of zeros is 0.
+    if (sample_lines(gradient, turn_) != LineSums{}) return true;
+  }
+  return false;
+}
+
 bool ModuleWatch::is_moved(std::size_t param) const {
   const at::Tensor &now = params_[param].tensor, &home = seen_[param].home;
   return now.storage().unsafeGetStorageImpl() != home.storage().unsafeGetStorageImpl() ||

@@ -73,6 +73,8 @@ class ModuleWatch {
   // True if trained parameters have changed since rebase(), as far as memory, versions and samples
   // tell.
   bool has_changed_trained() const;
+  // True if these samples would tell a step by the gradients of now: some of theirs are not zero.
+  bool sees_steps() const;
 
   // True if the parameter has other memory than at the last rebase().
   bool is_moved(std::size_t param) const;

@@ -265,7 +265,9 @@ void Replica::end_backward() {
     finish(1);
     end_module_changes();
     if (counts_sums_again()) spent_.note(trained_params_, /*any_values=*/true);
-    averaged_ = options_.data_parallel.codec != "none" && host() == nullptr;
+    if (options_.data_parallel.codec == "none" || host() != nullptr) return;
+    averaged_ = watch().sees_steps();
+    if (!averaged_) transport_->averages_used();  // as mostly
   });
 }
 
