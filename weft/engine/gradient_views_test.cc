@@ -96,15 +96,17 @@ at::Tensor rows_of(int step, std::int64_t rows) {
   return (at::arange(rows * 256, at::kDouble) * 0.37 + step).sin().view({rows, 256});
 }
 
-// One process, with the gradients apart: clip_grad_norm_() would scale shared memory twice.
-Named pair_of_one_process(int rows, double clip, bool sum) {
+// One process. With `apart`, gradients share no memory, which clip_grad_norm_() would scale twice.
+Named pair_of_one_process(int rows, double clip, bool sum, bool apart = true) {
   Pair whole;
   torch::optim::SGD optimizer(whole->parameters(), kSgd);
   for (int step = 0; step < kSteps; ++step) {
     optimizer.zero_grad();
     const at::Tensor losses = whole(rows_of(step, rows)).square();
     (sum ? losses.sum() : losses.mean()).backward();
-    for (at::Tensor& param : whole->parameters()) param.mutable_grad() = param.grad().clone();
+    for (at::Tensor& param : whole->parameters()) {
+      if (apart) param.mutable_grad() = param.grad().clone();
+    }
     if (clip > 0) torch::nn::utils::clip_grad_norm_(whole->parameters(), clip);
     optimizer.step();
   }
@@ -153,6 +155,25 @@ TEST(GradientViews, OfOneTensorAreSummedForTorchsOwnOptimizers) {
           optimizer.step();
         }
         internal::expect_close(weights_of(*model), expected, 1e-10, "sums");
+      },
+      20s);
+}
+
+// It scales shared memory twice, as in one process.
+TEST(GradientViews, OfOneTensorAreClippedByTorchAsInOneProcess) {
+  const Named expected = pair_of_one_process(2, 0.05, false, /*apart=*/false);
+  replicate(
+      2,
+      [&](const Group& group) {
+        auto model = data_parallel(Pair(), group);
+        torch::optim::SGD optimizer(model->parameters(), kSgd);
+        for (int step = 0; step < kSteps; ++step) {
+          optimizer.zero_grad();
+          model.forward(rows_of(step, 2).narrow(0, group.rank(), 1)).square().mean().backward();
+          torch::nn::utils::clip_grad_norm_(model->parameters(), 0.05);
+          optimizer.step();
+        }
+        internal::expect_close(weights_of(*model), expected, 1e-10, "clipped");
       },
       20s);
 }
