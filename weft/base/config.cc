@@ -27,9 +27,10 @@ using internal::expectation;
 using internal::fits;
 using internal::to_toml;
 
-// Also bounds the nesting depth of tables, because toml++ frees them by recursion.
-constexpr std::size_t kMaxFileBytes = 64 << 10;
 constexpr int kMaxDepth = 16;
+// Parts of a dotted key. With toml++'s limit of nested values, it bounds the depth of tables, which
+// toml++ frees by recursion.
+constexpr std::size_t kMaxParts = 64;
 constexpr const char* kBareKey = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-";
 
 [[noreturn]] void fail(const std::string& where, const std::string& message) {
@@ -172,15 +173,25 @@ struct Collector {
   }
 };
 
+// "path:line" of a byte of the file.
+std::string line_at(std::string_view text, std::size_t at, const std::string& source) {
+  const auto end = text.begin() + static_cast<std::ptrdiff_t>(at);
+  return source + ":" + std::to_string(1 + std::count(text.begin(), end, '\n'));
+}
+
+void refuse_long_keys(std::string_view text, const std::string& source) {
+  const auto at = internal::find_long_key(text, kMaxParts);
+  if (at)
+    fail(line_at(text, *at, source), "a key of more than " + std::to_string(kMaxParts) + " parts");
+}
+
 // Where toml++ 3.3 looks for blanks, it treats some non-ASCII characters as unreachable code
 // (U+00A1 to U+0499 and others). A file with "café" outside of a string causes undefined behavior.
 void refuse_unquoted(std::string_view text, const std::string& source) {
   const auto at = internal::find_unquoted(text);
   if (!at) return;
   const std::string character(text.substr(*at, internal::utf8_length(text, *at)));
-  const auto line =
-      1 + std::count(text.begin(), text.begin() + static_cast<std::ptrdiff_t>(*at), '\n');
-  fail(source + ":" + std::to_string(line),
+  fail(line_at(text, *at, source),
        (character.empty() ? "a byte that is not UTF-8" : "'" + character + "'") +
            " outside of quotes: put the text in \"quotes\"");
 }
@@ -249,14 +260,17 @@ Config::Config(Schema schema) : schema_(std::move(schema)) {
 }
 
 Config Config::load(const std::string& path, Schema schema) {
-  return parse(read_file(path, kMaxFileBytes), path, std::move(schema));
+  return parse(read_file(path, kMaxBytes), path, std::move(schema));
 }
 
-Config Config::parse(std::string_view text, const std::string& source, Schema schema) {
+Config Config::parse(std::string_view text, const std::string& source, Schema schema,
+                     std::size_t max_bytes) {
   Config config(std::move(schema));
   if (const auto kind = wrong_kind(text)) throw Error(Errc::kBadConfig, source + " is " + *kind);
-  if (text.size() > kMaxFileBytes) fail(source, "the file is larger than 64 KiB");
+  if (text.size() > max_bytes)
+    fail(source, "the file is larger than " + std::to_string(max_bytes >> 10) + " KiB");
   refuse_unquoted(text, source);
+  refuse_long_keys(text, source);
   toml::table table;
   try {
     table = parse_text(text, source);
@@ -271,7 +285,7 @@ Config Config::parse(std::string_view text, const std::string& source, Schema sc
 }
 
 void Config::set(std::string_view assignment, const std::string& origin) {
-  if (assignment.size() > kMaxFileBytes) fail(origin, "the value is longer than 64 KiB");
+  if (assignment.size() > kMaxBytes) fail(origin, "the value is longer than 64 KiB");
   const std::string where = origin + " " + one_line(assignment);
   const std::size_t equals = assignment.find('=');
   if (equals == std::string_view::npos) fail(where, "expected key=value");

@@ -13,6 +13,7 @@
 // run in several threads.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 #include <map>
@@ -73,6 +74,8 @@ class Schema {
 
 class Config {
  public:
+  static constexpr std::size_t kMaxBytes = 64 << 10;  // Of a file, and of the value of an override.
+
   // One value as --dry-run shows it; `value` is TOML.
   struct Row {
     std::string key;
@@ -87,8 +90,9 @@ class Config {
   // The defaults, replaced by what the file says (at most 64 KiB). A file that cannot be read
   // throws what read_file() does.
   static Config load(const std::string& path, Schema schema);
-  // The same for text; `source` stands for the path in messages and origins.
-  static Config parse(std::string_view toml, const std::string& source, Schema schema);
+  // The same for text of at most `max_bytes`; `source` stands for the path in messages and origins.
+  static Config parse(std::string_view toml, const std::string& source, Schema schema,
+                      std::size_t max_bytes = kMaxBytes);
 
   // Applies "train.batch=128". The right side is a TOML value; for a string key anything that is
   // not one is taken as it stands. `origin` says where it came from, such as the option's name. On

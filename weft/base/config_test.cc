@@ -130,14 +130,21 @@ TEST(Config, InvalidTomlNamesTheLine) {
 }
 
 TEST(Config, DeepNestingIsAnErrorAndNotACrash) {
-#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  constexpr int kLevels = 2000;  // stack frames of this build are up to ten times as large
-#else
-  constexpr int kLevels = 32000;  // the most that fit in a file of the maximum size
-#endif
-  std::string dotted;
-  for (int i = 0; i < kLevels; ++i) dotted += "a.";
-  EXPECT_THAT(file_error(dotted + "a = 1"), HasSubstr("unknown key a.a.a"));
+  const auto dotted = [](int parts) {
+    std::string key = "a";
+    for (int part = 1; part < parts; ++part) key += ".a";
+    return key;
+  };
+  EXPECT_THAT(file_error(dotted(64) + " = 1"), HasSubstr("unknown key a.a.a"));
+  for (const int parts : {65, 32000}) {  // the most that fit in a file of the maximum size
+    EXPECT_EQ(file_error("\n" + dotted(parts) + " = 1"), "r.toml:2: a key of more than 64 parts");
+    EXPECT_EQ(file_error("[" + dotted(parts) + "]"), "r.toml:1: a key of more than 64 parts");
+  }
+  std::string numbers = "0.5", words = "a.";
+  for (int i = 0; i < 100; ++i) numbers += ", 0.5", words += "a.";
+  EXPECT_EQ(parse("optim.betas = [" + numbers + "] # " + words).get_doubles("optim.betas").size(),
+            101U);
+  EXPECT_EQ(parse("name = \"" + words + "\"").get_string("name"), words);
   EXPECT_THAT(file_error("name = " + std::string(60000, '[')), HasSubstr("r.toml:1: "));
 }
 

@@ -15,6 +15,7 @@
 #include "weft/comm/init.h"
 #include "weft/launch/launcher.h"
 #include "weft/plan/cluster/cluster_file.h"
+#include "weft/plan/model/profile.h"
 #include "weft/train/planner/planning.h"
 #include "weft/train/recipe.h"
 
@@ -22,8 +23,6 @@ namespace weft::cli {
 namespace {
 
 namespace fs = std::filesystem;
-
-constexpr std::size_t kMaxProfile = 1 << 20;
 
 bool is_program(const std::string& word) {
   std::error_code ignored;
@@ -53,7 +52,7 @@ int profile_program(const ProfileCommand& command, int ranks) {
   launching.nproc_per_node = std::to_string(ranks);
   const int result = launch::launch(launching);
   const bool there = fs::exists(file, ignored);
-  const std::string text = there ? read_file(file, kMaxProfile) : "";
+  const std::string text = there ? read_file(file, plan::kMaxProfileBytes) : "";
   if (!there) {
     if (result != 0) return result;
     throw Error(
@@ -84,6 +83,9 @@ int plan_profile(const ProfileCommand& command) {
   const auto& target = command.target;
   if (!std::is_sorted(command.batches.begin(), command.batches.end(), std::less_equal<>()))
     throw Error(Errc::kInvalidArgument, "--batches must ascend");
+  WEFT_REQUIRE(command.batches.size() <= plan::kMaxProfileBatches,
+               "--batches has " + std::to_string(command.batches.size()) + " numbers; give " +
+                   std::to_string(plan::kMaxProfileBatches) + " or fewer");
   const bool is_recipe = !target.empty() && !is_program(target.front());
   WEFT_REQUIRE(is_recipe || command.of_recipe.empty(),
                command.of_recipe + " is for a recipe; leave it out");

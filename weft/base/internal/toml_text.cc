@@ -27,13 +27,13 @@ std::size_t skip_string(std::string_view toml, std::size_t at) {
   return toml.size();
 }
 
-}  // namespace
-
-std::optional<std::size_t> find_unquoted(std::string_view toml) {
+// Returns where the first character outside of strings and comments is for which `wanted` is true.
+template <class Wanted>
+std::optional<std::size_t> find_plain(std::string_view toml, Wanted wanted) {
   for (std::size_t at = toml.starts_with(kByteOrderMark) ? kByteOrderMark.size() : 0;
        at < toml.size();) {
     const char c = toml[at];
-    if (static_cast<unsigned char>(c) >= 0x80) return at;
+    if (wanted(c)) return at;
     if (c == '#') {
       at = toml.find('\n', at);
     } else if (c == '"' || c == '\'') {
@@ -43,6 +43,21 @@ std::optional<std::size_t> find_unquoted(std::string_view toml) {
     }
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<std::size_t> find_unquoted(std::string_view toml) {
+  return find_plain(toml, [](char c) { return static_cast<unsigned char>(c) >= 0x80; });
+}
+
+std::optional<std::size_t> find_long_key(std::string_view toml, std::size_t most) {
+  std::size_t parts = 1;
+  return find_plain(toml, [&](char c) {
+    constexpr std::string_view kBetween = "=,\n[]{}";
+    if (kBetween.find(c) != std::string_view::npos) parts = 1;
+    return c == '.' && ++parts > most;
+  });
 }
 
 }  // namespace weft::internal

@@ -12,4 +12,8 @@ namespace weft::internal {
 // the very start is in order.
 std::optional<std::size_t> find_unquoted(std::string_view toml);
 
+// Where a dotted key gets more than `most` parts; none if there is no such key up to the text's
+// first mistake.
+std::optional<std::size_t> find_long_key(std::string_view toml, std::size_t most);
+
 }  // namespace weft::internal

@@ -10,6 +10,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/text/words.h"
 
 namespace weft::plan {
 namespace {
@@ -18,8 +19,6 @@ using Strings = std::vector<std::string>;
 using Numbers = std::vector<double>;
 
 constexpr int kProfileDigits = 9;
-constexpr std::size_t kMaxBlocks = 10'000, kMaxBatches = 16;
-constexpr std::size_t kMaxProfileBytes = 64 << 10;
 
 Schema profile_schema() {
   const Limits sizes = {.min = 0, .max = 1e15, .choices = {}};
@@ -135,11 +134,20 @@ std::string to_toml(const Profile& profile) {
           line_of("parameters", parameters) + line_of("output_bytes", outputs) +
           line_of("kept_bytes", kept);
   const bool known = std::any_of(flops.begin(), flops.end(), [](double f) { return f > 0; });
-  return known ? text + line_of("flops", flops) : text;
+  if (known) text += line_of("flops", flops);
+  WEFT_REQUIRE(profile.blocks.size() <= kMaxProfileBlocks &&
+                   profile.batches.size() <= kMaxProfileBatches && text.size() <= kMaxProfileBytes,
+               "a profile of " + counted(profile.blocks.size(), "block") + " with " +
+                   counted(profile.batches.size(), "measurement") + " each (" +
+                   std::to_string(text.size()) + " bytes) is too large; there may be " +
+                   std::to_string(kMaxProfileBlocks) + " blocks, " +
+                   std::to_string(kMaxProfileBatches) + " measurements and " +
+                   std::to_string(kMaxProfileBytes) + " bytes");
+  return text;
 }
 
 Profile parse_profile(std::string_view toml, const std::string& source) {
-  const Config config = Config::parse(toml, source, profile_schema());
+  const Config config = Config::parse(toml, source, profile_schema(), kMaxProfileBytes);
   Profile profile{.name = config.get_string("name"),
                   .machine = config.get_string("machine"),
                   .ranks = static_cast<int>(config.get_int("ranks")),
@@ -147,9 +155,10 @@ Profile parse_profile(std::string_view toml, const std::string& source) {
                   .batches = config.get_doubles("batches")};
   const Strings& names = config.get_strings("block.name");
   const std::size_t batches = profile.batches.size(), count = names.size();
-  if (count == 0 || count > kMaxBlocks || batches == 0 || batches > kMaxBatches) {
-    throw Error(Errc::kBadConfig,
-                source + ": give block.name with 1 to 10000 blocks, and 1 to 16 batches");
+  if (count == 0 || count > kMaxProfileBlocks || batches == 0 || batches > kMaxProfileBatches) {
+    throw Error(Errc::kBadConfig, source + ": give block.name with 1 to " +
+                                      std::to_string(kMaxProfileBlocks) + " blocks, and 1 to " +
+                                      std::to_string(kMaxProfileBatches) + " batches");
   }
   for (std::size_t i = 1; i < batches; ++i) {
     if (profile.batches[i] <= profile.batches[i - 1])

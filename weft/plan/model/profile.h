@@ -8,6 +8,7 @@
 // be divided over dp, fsdp and pp.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -16,6 +17,10 @@
 #include "weft/plan/model/blocks.h"
 
 namespace weft::plan {
+
+// Most blocks, measurements and bytes of a profile that is written or read.
+inline constexpr std::size_t kMaxProfileBlocks = 10'000, kMaxProfileBatches = 16,
+                             kMaxProfileBytes = 8 << 20;
 
 struct MeasuredBlock {
   std::string name;
@@ -49,9 +54,11 @@ Blocks measured_blocks(const Profile& profile, const Split& split);
 // A model of Family::kMeasured.
 Model measured_model(Profile profile);
 
-// As TOML. Reading throws Error(kBadConfig), naming the key, for missing, negative, infinite or
-// absurd values and lists of different lengths; load_profile() also what read_file() throws.
+// As TOML. Throws Error(kInvalidArgument) for a profile beyond the limits above, which could not be
+// read again.
 std::string to_toml(const Profile& profile);
+// Reading throws Error(kBadConfig), naming the key, for missing, negative, infinite or absurd
+// values and lists of different lengths; load_profile() also what read_file() throws.
 Profile parse_profile(std::string_view toml, const std::string& source);
 Profile load_profile(const std::string& path);
 
