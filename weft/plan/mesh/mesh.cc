@@ -58,6 +58,10 @@ struct Nearest {
   }
 };
 
+void require_rank(int rank, int world) {
+  WEFT_REQUIRE(rank >= 0 && rank < world, "rank " + std::to_string(rank) + " is not in the mesh");
+}
+
 [[noreturn]] void refuse(int world, const std::vector<Axis>& axes, long long product) {
   Nearest nearest{axes, axes, {}};
   nearest.search(0, world, 0);
@@ -116,31 +120,36 @@ int MeshLayout::size(std::string_view axis) const {
 }
 
 int MeshLayout::coordinate(int rank, std::string_view axis) const {
-  WEFT_REQUIRE(rank >= 0 && rank < world_, "rank " + std::to_string(rank) + " is not in the mesh");
+  require_rank(rank, world_);
   if (size(axis) == 1) return 0;
   const Axis* const found = find(axis);
   return rank / stride(static_cast<std::size_t>(found - axes_.data())) % found->size;
 }
 
 std::vector<int> MeshLayout::members(int rank, const std::vector<std::string>& along) const {
-  std::vector<int> ranks;
-  const auto belongs = [&](int other) {
-    return std::all_of(axes_.begin(), axes_.end(), [&](const Axis& axis) {
-      return std::find(along.begin(), along.end(), axis.name) != along.end() ||
-             coordinate(other, axis.name) == coordinate(rank, axis.name);
-    });
-  };
+  require_rank(rank, world_);
   for (const std::string& axis : along) WEFT_REQUIRE(is_axis(axis), unknown(axis));
-  for (int other = 0; other < world_; ++other) {
-    if (belongs(other)) ranks.push_back(other);
+  std::vector<int> ranks = {rank};
+  for (std::size_t a = 0; a < axes_.size(); ++a) {
+    const Axis& axis = axes_[a];
+    if (std::find(along.begin(), along.end(), axis.name) == along.end()) continue;
+    const std::vector<int> before = std::exchange(ranks, {});
+    const int step = stride(a), own = coordinate(rank, axis.name);
+    for (const int other : before)
+      for (int i = 0; i < axis.size; ++i) ranks.push_back(other + (i - own) * step);
   }
   return ranks;
 }
 
 std::vector<std::vector<int>> MeshLayout::groups(const std::string& axis) const {
+  const int count = size(axis);
+  const Axis* const found = find(axis);
+  const int step = found != nullptr ? stride(static_cast<std::size_t>(found - axes_.data())) : 1;
   std::vector<std::vector<int>> all;
-  for (int rank = 0; rank < world_; ++rank) {
-    if (coordinate(rank, axis) == 0) all.push_back(members(rank, {axis}));
+  for (int first = 0; first < world_; ++first) {
+    if (first / step % count != 0) continue;
+    std::vector<int>& group = all.emplace_back();
+    for (int i = 0; i < count; ++i) group.push_back(first + i * step);
   }
   return all;
 }

@@ -91,6 +91,19 @@ TEST(MeshLayout, EveryAxisPartitionsAllRanks) {
   }
 }
 
+TEST(MeshLayout, OfManyRanksHasItsGroupsAtOnce) {
+  const MeshLayout mesh(200'000, {{"pp", 2}, {"dp", 100'000}});
+  const auto pairs = mesh.groups("pp"), halves = mesh.groups("dp");
+  ASSERT_EQ(pairs.size(), 100'000U);
+  EXPECT_EQ(pairs.back(), (std::vector{99'999, 199'999}));
+  ASSERT_EQ(halves.size(), 2U);
+  EXPECT_EQ(halves[1].front(), 100'000);
+  EXPECT_EQ(halves[1].back(), 199'999);
+  EXPECT_EQ(mesh.groups("tp").size(), 200'000U);
+  EXPECT_EQ(mesh.members(150'000, {"pp"}), (std::vector{50'000, 150'000}));
+  EXPECT_THROW(mesh.members(200'000, {}), Error);
+}
+
 TEST(MeshLayout, OneAxisTakesTheRemainingRanks) {
   EXPECT_EQ(MeshLayout(12, parse_axes("dp=0,tp=4")).size("dp"), 3);
   EXPECT_THAT(refused(12, "dp=0,tp=0"), HasSubstr("only one axis"));
