@@ -52,7 +52,7 @@ void add_options(CLI::App& sub, Kind kind, BenchOptions& options) {
                    "Transport of weft: auto (shared memory) or tcp");
     sub.add_option("--sizes", options.sizes, "Bytes of the whole vector, such as 64KiB or 25MB")
         ->delimiter(',')
-        ->transform(CLI::AsSizeValue(false));
+        ->transform(CLI::AsSizeValue(true));
     sub.add_option("--cores", options.cores,
                    "Cores of the ranks: near (they share a cache), far (they share none), or both, "
                    "measured one after the other. None: the first cores")

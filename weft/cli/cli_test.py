@@ -404,6 +404,11 @@ class Words(unittest.TestCase):
         self.fails(["--once"], "top", "run", "--once", "--http", "127.0.0.1:0")
         for words in (["--batches", "1,2"], ["--set", "train.batch=2", "/bin/true"]):
             self.fails([f"{words[0]} is for a recipe"], "plan", "profile", *words)
+        many = ",".join(str(number) for number in range(1, 18))
+        self.fails(
+            ["--batches has 17 numbers; give 16 or fewer"],
+            "plan", "profile", "--batches", many, "recipes/shapes",
+        )
 
     @needs_planner
     def test_a_profile_stays_if_the_next_one_fails(self):
@@ -709,6 +714,14 @@ class Words(unittest.TestCase):
         # BlueConnect, 2019: each of H hosts sends 2 n (H - 1) / H bytes.
         self.assertAlmostEqual(hierarchical["levels"][0]["busiest_bytes"], 2 * 2**20 * 3 / 4)
         self.assertIn("simulated in", weft(*words).stdout)
+        sizes = weft("plan", "simulate", "ring", "--size", "25MB,1KiB,4kb", "--json").stdout
+        self.assertEqual(
+            [json.loads(line)["bytes"] for line in sizes.splitlines()], [25_000_000, 1024, 4000]
+        )
+        show = ("schedule", "show", "chain", "--collective", "broadcast", "--count", "1000")
+        steps = [weft(*show, "--json", "--chunk", size).stdout for size in ("1KB", "1000", "1KiB")]
+        self.assertEqual(steps[0], steps[1])
+        self.assertNotEqual(steps[0], steps[2])
 
     @needs_planner
     def test_plan_auto_takes_a_strategy_where_links_are_slow(self):

@@ -43,7 +43,7 @@ void add_simulate(CLI::App& plan, SimulateCommand& command, int& result) {
       ->add_option("--size", command.sizes,
                    "Bytes of the message (the longer of input and output), such as 64KiB or 25MB")
       ->delimiter(',')
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(true));
   simulate->add_flag("--json", command.json, "Print JSON lines on stdout");
   simulate->callback([&] { result = plan_simulate(command); });
 }

@@ -47,7 +47,7 @@ void add_choice(CLI::App& sub, ScheduleChoice& choice) {
   sub.add_option(
          "--chunk", choice.chunk_bytes,
          "Bytes of a chunk of a pipelined algorithm, such as 64KiB. 0: the algorithm's default")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(true));
   sub.add_option("--radix", choice.radix,
                  "Children of a tree node plus one (knomial only; default 4)")
       ->check(CLI::Range(2, 1 << 18));
