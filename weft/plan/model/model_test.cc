@@ -257,6 +257,29 @@ TEST(Blocks, KeepTheActivationsOfThePaper) {
   EXPECT_DOUBLE_EQ(blocks_of(m, split)[1]->kept_input, 2 * s * b * h / 8);
 }
 
+// The dense blocks of DeepSeek-V3 are nine times as wide as its experts.
+TEST(Blocks, WithoutExpertsKeepTheActivationsOfTheirOwnWidth) {
+  const Model mixed = known_model("DeepSeek V3").value();
+  Model dense = mixed;
+  dense.ffn = mixed.dense_ffn;
+  dense.experts = dense.dense_layers = dense.dense_ffn = dense.shared_ffn = 0;
+  for (const char* framework : {"megatron_core", "torchtitan"}) {
+    for (const bool compiled : {false, true}) {
+      Split split = {.micro_batch = 1, .tp = 8, .software = software(framework)};
+      split.software.compiled = compiled;
+      const auto block = blocks_of(mixed, split)[1], other = blocks_of(dense, split)[1];
+      EXPECT_EQ(block->kept_all, other->kept_all) << framework;
+      EXPECT_EQ(block->kept_selective, other->kept_selective) << framework;
+      EXPECT_EQ(block->transient, other->transient) << framework;
+      EXPECT_EQ(block->parameters, other->parameters) << framework;
+    }
+  }
+  Model odd = mixed;
+  odd.dense_ffn = 18433;
+  expect_refused([&] { blocks_of(odd, {.tp = 8}); }, Errc::kInvalidArgument,
+                 "tp = 8 does not divide dense_ffn = 18433");
+}
+
 TEST(Blocks, OfAllRanksTogetherHaveTheParametersOfTheModel) {
   for (const char* family : {"gpt", "llama", "moe", "bert"}) {
     const Model m = complete(default_model(family));

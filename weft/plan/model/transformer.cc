@@ -86,7 +86,7 @@ void TransformerMaker::context_joins(ModelBlock& b) const {
   b.transient += 2 * q + 4 * kv;
 }
 
-void TransformerMaker::keep_layer(ModelBlock& b, bool mixture) const {
+void TransformerMaker::keep_layer(ModelBlock& b, bool mixture, std::int64_t width) const {
   Keeping keeping = {.element = static_cast<std::int64_t>(e_),
                      .mask = 1,
                      .fused = s_.software.flash,
@@ -98,7 +98,7 @@ void TransformerMaker::keep_layer(ModelBlock& b, bool mixture) const {
                             .width = m_.hidden,
                             .heads = m_.heads,
                             .head_width = m_.head_width,
-                            .hidden = m_.ffn,
+                            .hidden = width,
                             .gated = llama(),
                             .rms = llama()};
   ActivationOptions options = {.tp = s_.tp,
@@ -119,12 +119,12 @@ void TransformerMaker::keep_layer(ModelBlock& b, bool mixture) const {
                   static_cast<double>(positions(m_));
   // Compilers compute the activation function again instead of keeping its result.
   if (s_.software.compiled)
-    b.kept_all -= static_cast<double>(rows_) * static_cast<double>(over(m_.ffn, s_.tp)) * e_;
+    b.kept_all -= static_cast<double>(rows_) * static_cast<double>(over(width, s_.tp)) * e_;
   b.kept_input = x_ * share_ * e_;
   b.kept_selective = bytes(Kept::kSelective) + before;
   const double q = static_cast<double>(rows_ * heads() * m_.head_width) * e_,
                kv = static_cast<double>(rows_ * kv_heads() * m_.head_width) * e_,
-               f = static_cast<double>(rows_) * static_cast<double>(over(m_.ffn, s_.tp)) * e_;
+               f = static_cast<double>(rows_) * static_cast<double>(over(width, s_.tp)) * e_;
   if (s_.software.selective == SelectiveKind::kHalfOfMatmuls)
     b.kept_selective = 2 * x_ * share_ * e_ + 2 * q + kv + f;
   if (s_.software.selective == SelectiveKind::kEverySecondLayer)
@@ -162,7 +162,8 @@ ModelBlock TransformerMaker::layer(bool has_experts, bool narrow) const {
     return other.layer(has_experts, false);
   }
   ModelBlock b{.name = has_experts ? "mixture block" : "block"};
-  const std::int64_t width = m_.experts > 0 && m_.dense_ffn > 0 ? m_.dense_ffn : m_.ffn;
+  const bool own_width = !has_experts && m_.experts > 0 && m_.dense_ffn > 0;
+  const std::int64_t width = own_width ? m_.dense_ffn : m_.ffn;
   m_.kv_rank > 0 ? latent_attention(b) : attention(b);
   norm(b);
   if (has_experts) {
@@ -175,12 +176,12 @@ ModelBlock TransformerMaker::layer(bool has_experts, bool narrow) const {
   context_exchanges(b);
   const double h = static_cast<double>(m_.hidden), t = s_.tp;
   b.parameters = attention_parameters();
-  b.parameters += llama() ? 2 * h : 6 * h + static_cast<double>(m_.ffn + 3 * m_.hidden) / t;
+  b.parameters += llama() ? 2 * h : 6 * h + static_cast<double>(width + 3 * m_.hidden) / t;
   mlp_parameters(b, has_experts, width);
   b.output_bytes = x_ * share_ * e_;
   gradient_sums(b);
-  keep_layer(b, has_experts);
-  b.transient += 2 * x_ * e_ + 2 * static_cast<double>(rows_ * over(m_.ffn, s_.tp)) * e_;
+  keep_layer(b, has_experts, width);
+  b.transient += 2 * x_ * e_ + 2 * static_cast<double>(rows_ * over(width, s_.tp)) * e_;
   return b;
 }
 
@@ -201,6 +202,7 @@ void check_divides(const char* what, std::int64_t value, const char* axis, int s
 void check_split(const Model& m, const Split& s) {
   check_divides("heads", m.heads, "tp", s.tp);
   check_divides("ffn", m.ffn, "tp", s.tp);
+  if (m.experts > 0) check_divides("dense_ffn", m.dense_ffn, "tp", s.tp);
   if (s.ep > 1) {
     WEFT_REQUIRE(m.experts > 0,
                  "ep = " + std::to_string(s.ep) + " needs a model with experts; use ep = 1");

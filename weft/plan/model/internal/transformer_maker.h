@@ -68,7 +68,8 @@ class TransformerMaker {
   void context_exchanges(ModelBlock& b) const;
   void context_joins(ModelBlock& b) const;
   void gradient_sums(ModelBlock& b) const;
-  void keep_layer(ModelBlock& b, bool mixture) const;
+  // `width`: of the MLP, or of an expert.
+  void keep_layer(ModelBlock& b, bool mixture, std::int64_t width) const;
   double attention_parameters() const;
   double mamba_parameters() const;
   std::int64_t state_features() const;  // Of Mamba-2, on this rank.
