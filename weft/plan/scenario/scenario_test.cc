@@ -189,6 +189,10 @@ TEST(Scenario, ThatIsNonsenseIsRefusedWithTheField) {
   expect_bad(model + R"({"file": "no/such.toml"}})", Errc::kInvalidArgument, "no/such.toml");
   expect_bad(R"({"model": {"family": "gpt", "layers": 1e12}, "cluster": )" + a100 + "}",
              Errc::kInvalidArgument, "model.layers");
+  EXPECT_THAT(
+      answer_line(R"({"model": {"family": "resnet", "layers": 20}, "cluster": )" + a100 + "}", "x")
+          .error,
+      HasSubstr("model.layers = 20 is no ResNet; use 18, 34"));
 }
 
 TEST(AnswerLine, HasTheFieldsOfTheInterface) {

@@ -131,13 +131,8 @@ Model begin_with(Fields& f, const json* object, std::vector<std::string>& notes)
 Model read_model(const json* object, std::vector<std::string>& notes) {
   Fields f(object, "model");
   Model m = begin_with(f, object, notes);
-  // "resnet50" and the like fix the number of layers.
-  const std::int64_t layers = m.layers;
   if (is_transformer(m)) read_transformer(f, m);
   if (has_images(m)) read_images(f, m);
-  if (m.family == Family::kResnet && m.layers != 18 && m.layers != 34 && m.layers != 50 &&
-      m.layers != 101 && m.layers != 152)
-    m.layers = layers;
   if (const auto tied = f.flag({"tied"})) m.tied = *tied;
   if (const auto dropout = f.number({"dropout"}, {0, 1})) m.dropout = *dropout > 0;
   const bool shaped = f.has({"layers", "num_layers", "hidden", "hidden_size", "image"});
