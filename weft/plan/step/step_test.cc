@@ -261,6 +261,23 @@ TEST(Step, StragglersAndDataLoadingMakeItLonger) {
   EXPECT_GT(simulate_step(job).seconds, alone * 1.03 + 0.25);
 }
 
+// DGX-1: the pairs of ranks 0 and 1, 4 and 5 have one NVLink, the others two.
+TEST(StepCache, KeepsGroupsApartWhoseLinksDiffer) {
+  Job job = uniform(4, 16);
+  job.cluster = cluster_of_system("DGX-1 V100", 1);
+  job.layout.tp = 2;
+  const Step alone = simulate_step(job);
+  EXPECT_LT(alone.stages.at(1).forward, alone.stages.at(2).forward);
+  StepCache cache;
+  job.cache = &cache;
+  for (int time = 0; time < 2; ++time) {
+    const Step cached = simulate_step(job);
+    for (std::size_t s = 0; s < alone.stages.size(); ++s)
+      EXPECT_EQ(cached.stages.at(s).forward, alone.stages[s].forward) << s;
+    EXPECT_EQ(cached.seconds, alone.seconds);
+  }
+}
+
 TEST(Bound, IsNeverAboveTheSimulatedStep) {
   for (const Algorithm algorithm :
        {Algorithm::kOneForwardOneBackward, Algorithm::kInterleaved, Algorithm::kZeroBubbleV}) {

@@ -13,8 +13,10 @@ struct StepCache::Content {
   // By micro-batch, tp, cp, ep and sequence parallelism.
   using SplitKey = std::tuple<double, int, int, int, bool>;
   std::map<SplitKey, Blocks> blocks;
+  // Ranks, nodes, per_node, sharing, intra. In nodes of one type, groups differ in nothing else.
+  // The pairs of a cube mesh have one or two links.
+  using GroupKey = std::tuple<int, int, int, int, double>;
   // By block, accelerator, and the groups of tp, cp, ep and of the shards of ZeRO-3.
-  using GroupKey = std::tuple<int, int, int, int>;  // ranks, nodes, per_node, sharing
   using CostKey = std::tuple<const ModelBlock*, int, GroupKey, GroupKey, GroupKey, GroupKey>;
   std::map<CostKey, internal::BlockCost> costs;
   // First blocks of stages, by the first block of the model, accelerator, recomputation and stages.

@@ -54,7 +54,7 @@ std::vector<RankCost> sums_of(const std::vector<StageCost>& stages, int ranks) {
 }
 
 StepCache::Content::GroupKey group_key(const GroupShape& g) {
-  return {g.ranks, g.nodes, g.per_node, g.sharing};
+  return {g.ranks, g.nodes, g.per_node, g.sharing, g.intra};
 }
 
 }  // namespace
