@@ -145,6 +145,10 @@ double codec_ratio(const std::string& codec) {
   if (name == "topk") return 2 * (parameter > 0 ? parameter : 0.01);
   if (name == "randomk") return parameter > 0 ? parameter : 0.01;
   if (name == "powersgd") return 0.01 * (parameter > 0 ? parameter : 4);
+  WEFT_REQUIRE(name != "threshold",
+               "codec \"" + codec.substr(0, 40) +
+                   "\" cannot be planned: its bytes depend on the gradients; plan with topk and "
+                   "the share of the numbers that it keeps, such as topk:0.01");
   throw Error(Errc::kInvalidArgument,
               "codec \"" + codec.substr(0, 40) +
                   "\" is not known; use none, bf16, f16, int8, int4, sign, topk:0.01, "

@@ -68,7 +68,8 @@ std::vector<Axis> axes_of(const Layout& layout);
 std::string describe(const Layout& layout);
 
 // Bytes of a compressed gradient over its bytes in float32: 0.5 for bf16, 1 for none
-// (weft/compress). Throws Error(kInvalidArgument) for an unknown codec.
+// (weft/compress). Throws Error(kInvalidArgument) for an unknown codec, and for threshold, whose
+// bytes depend on the gradients.
 double codec_ratio(const std::string& codec);
 
 // Throws Error(kInvalidArgument), naming the nearest layout that works, if sizes are below 1, do

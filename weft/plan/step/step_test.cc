@@ -314,6 +314,8 @@ TEST(Layout, ThatDoesNotFitTheClusterIsRefusedWithTheNearest) {
   EXPECT_EQ(codec_ratio("bf16,ef=off"), 0.5);
   EXPECT_EQ(codec_ratio("int8:128,ef=on"), codec_ratio("int8:128"));
   EXPECT_THAT(refusal([] { codec_ratio("zip"); }), testing::HasSubstr("not known"));
+  EXPECT_THAT(refusal([] { codec_ratio("threshold:0.001,ef=off"); }),
+              testing::HasSubstr("cannot be planned: its bytes depend on the gradients"));
 }
 
 }  // namespace step_test
