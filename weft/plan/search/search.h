@@ -6,7 +6,7 @@
 // Every layout of the space gets a lower bound of its time and of its memory. Layouts are simulated
 // in the order of their bounds until no bound is below the best ones found. So the result is the
 // optimum of the space, unless the time runs out: then `complete` is false. After that, the best
-// layout is refined: cuts of stages, recomputation by stage, batch shares of unequal replicas.
+// layout is refined: cuts of stages, batch shares of unequal replicas.
 //
 // Pure except for the clock, which is an argument.
 #pragma once

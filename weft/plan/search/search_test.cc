@@ -5,11 +5,15 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <numeric>
+#include <utility>
+#include <vector>
 
 #include "weft/base/error.h"
 #include "weft/base/testing/in_time.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/plan/cluster/catalog.h"
+#include "weft/plan/search/internal/refine.h"
 #include "weft/plan/search/knee.h"
 #include "weft/plan/search/sensitivity.h"
 #include "weft/plan/step/bound.h"
@@ -221,6 +225,53 @@ TEST(Search, MinimizesWhatTheGoalNames) {
   EXPECT_LT(small.best[0].step.peak().total(), fast.best[0].step.peak().total());
   EXPECT_LE(fast.best[0].step.seconds, small.best[0].step.seconds);
   expect_refused([] { parse_goal("speed"); }, Errc::kInvalidArgument, "use time, cost");
+}
+
+// Hamilton's method: the parts after the point decide who gets the samples that are left.
+TEST(DivideSamples, RoundsByTheLargestRemaindersSoThatNoSampleIsLostOrAdded) {
+  using internal::divide_samples;
+  EXPECT_EQ(divide_samples({1, 1, 1}, 10), (std::vector{4, 3, 3}));
+  EXPECT_EQ(divide_samples({2, 1, 1}, 6), (std::vector{3, 2, 1}));
+  EXPECT_EQ(divide_samples({1, 1000}, 4), (std::vector{1, 3}));
+  EXPECT_EQ(divide_samples({1, 1, 1e6}, 6), (std::vector{1, 1, 4}));
+  for (int replicas = 1; replicas <= 40; ++replicas) {
+    std::vector<double> speeds;
+    for (int r = 0; r < replicas; ++r) speeds.push_back(1 + r * r % 7 * 0.3);
+    const std::vector<int> shares = divide_samples(speeds, 3 * replicas);
+    EXPECT_EQ(std::accumulate(shares.begin(), shares.end(), 0), 3 * replicas);
+    EXPECT_GE(*std::min_element(shares.begin(), shares.end()), 1);
+  }
+}
+
+// A recipe (train/planner/planning.h) holds these fields, and the cuts of transformers alone.
+TEST(Search, RefinesTheBestLayoutToOneThatARecipeCanExpress) {
+  SearchOptions options;
+  options.space.dp = options.space.fsdp = options.space.tp = options.space.cp = false;
+  options.space.recomputes = {Recompute::kFull};
+  Job job = job_on(cluster_of_system("DGX A100", 1, 4), 8, 2048);
+  const LayoutCandidate best = search(job, options).best.at(0);
+  const Layout& l = best.layout;
+  EXPECT_EQ(l.pp, 4);
+  job.layout = {.dp = l.dp,
+                .fsdp = l.fsdp,
+                .tp = l.tp,
+                .pp = l.pp,
+                .cp = l.cp,
+                .ep = l.ep,
+                .zero_stage = l.zero_stage,
+                .schedule = l.schedule,
+                .virtual_stages = l.virtual_stages,
+                .micro_batch = l.micro_batch,
+                .global_batch = l.global_batch,
+                .recompute = l.recompute,
+                .precision = l.precision,
+                .cuts = l.cuts};
+  EXPECT_EQ(l.recompute, Recompute::kFull);
+  EXPECT_DOUBLE_EQ(simulate_step(job).seconds, best.step.seconds);
+  job = job_on(unequal_nodes(1), 1, 1024);
+  job.model = default_model("resnet50");
+  job.layout.precision = Precision::kFp16;
+  EXPECT_TRUE(search(job, options).best.at(0).layout.cuts.empty());
 }
 
 // Issue of unequal devices: shares of the batch by speed make the step shorter.

@@ -48,7 +48,6 @@ class Maker {
         layout_(job.layout) {
     layout_.shares.clear();
     layout_.cuts.clear();
-    layout_.stage_recompute.clear();
   }
 
   std::vector<Layout> all() {

@@ -46,7 +46,6 @@ struct Layout {
   int micro_batch = 1;            // Samples.
   std::int64_t global_batch = 1;  // Samples of a step.
   Recompute recompute = Recompute::kNone;
-  std::vector<Recompute> stage_recompute;  // By stage; empty: `recompute` everywhere.
   Precision precision = Precision::kBf16;
   // First block of each stage except the first, in blocks_of(). Empty: cut by the software's rule.
   std::vector<int> cuts;

@@ -1,17 +1,20 @@
 // Hill climbing from the best layout of the search. A change is kept only if the simulated step
-// still fits and is shorter (in try_recompute(): not longer). The space of the search has none of
-// these changes, since each would multiply its size. Each kind of change begins with what the kinds
-// before it have kept.
+// still fits and is shorter. The space of the search has none of these changes, since each would
+// multiply its size. Each kind of change begins with what the kinds before it have kept.
 //
-// The limits of replicas, cuts, rounds and stages keep the number of simulations small.
+// A plan becomes a recipe (train/planner/planning.h). So there are only changes that a recipe can
+// express: no recomputation by stage, and cuts of transformers alone. Stages of other models are
+// cut by the times of their blocks.
+//
+// The limits of replicas, cuts and rounds keep the number of simulations small.
 #include "weft/plan/search/internal/refine.h"
-#include "weft/base/text/numbers.h"
 
 #include <algorithm>
 #include <cmath>
-#include <vector>
+#include <numeric>
 
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 
 namespace weft::plan::internal {
 namespace {
@@ -29,8 +32,7 @@ class Refiner {
 
   Layout run() {
     if (!is_uniform(job_.cluster)) try_shares();
-    if (best_.pp > 1) try_cuts();
-    if (best_.pp > 1 && best_.recompute != Recompute::kNone) try_recompute();
+    if (best_.pp > 1 && is_transformer(job_.model)) try_cuts();
     return best_;
   }
 
@@ -67,15 +69,10 @@ class Refiner {
     if (best_.dp < 2 || best_.dp > 256 || best_.micro_batch < 2) return;
     std::vector<double> speeds;
     for (int d = 0; d < best_.dp; ++d) speeds.push_back(1 / std::max(1e-12, replica_seconds(d)));
-    double sum = 0;
-    for (const double speed : speeds) sum += speed;
     Layout layout = best_;
     layout.shares.clear();
-    // Whole samples of a micro-batch.
-    for (const double speed : speeds) {
-      const double samples = std::max(1.0, std::round(speed / sum * best_.dp * best_.micro_batch));
-      layout.shares.push_back(samples / best_.micro_batch);
-    }
+    for (const int samples : divide_samples(speeds, best_.dp * best_.micro_batch))
+      layout.shares.push_back(static_cast<double>(samples) / best_.micro_batch);
     attempt(layout);
   }
 
@@ -108,28 +105,6 @@ class Refiner {
     return cuts;
   }
 
-  // From the last stage, which holds the fewest micro-batches, to the first.
-  void try_recompute() {
-    const auto stages =
-        static_cast<std::size_t>(best_.pp) * static_cast<std::size_t>(best_.virtual_stages);
-    if (stages > 128) return;
-    std::vector<Recompute> kept(stages, best_.recompute);
-    for (std::size_t s = stages; s-- > 0;) {
-      Layout layout = best_;
-      layout.stage_recompute = kept;
-      layout.stage_recompute[s] = Recompute::kNone;
-      Job job = job_;
-      job.layout = layout;
-      const Step step = simulate_step(job);
-      // Equal times are good, too: a stage that is not the slowest shortens no step. The margin is
-      // for rounding.
-      if (!fits(step, headroom_) || step.seconds > seconds_ * (1 + 1e-9)) continue;
-      kept = layout.stage_recompute;
-      best_ = layout;
-      seconds_ = step.seconds;
-    }
-  }
-
   const Job& job_;
   Layout best_;
   double seconds_;
@@ -153,6 +128,29 @@ constexpr Named kParts[] = {{"computation", &Parts::compute},
                             {"other", &Parts::other}};
 
 }  // namespace
+
+std::vector<int> divide_samples(const std::vector<double>& speeds, int samples) {
+  std::vector<std::size_t> order(speeds.size());  // the slowest first
+  std::iota(order.begin(), order.end(), std::size_t{0});
+  std::stable_sort(order.begin(), order.end(),
+                   [&](std::size_t a, std::size_t b) { return speeds[a] < speeds[b]; });
+  std::vector<int> shares(speeds.size(), 1);
+  double sum = std::accumulate(speeds.begin(), speeds.end(), 0.0);
+  int left = samples;
+  auto first = order.begin();  // of those with more than the least
+  for (; first != order.end() && speeds[*first] * left < sum; ++first, --left)
+    sum -= speeds[*first];
+  const auto exact = [&, rest = left](std::size_t one) { return speeds[one] * rest / sum; };
+  for (auto one = first; one != order.end(); ++one) {
+    shares[*one] = static_cast<int>(exact(*one));
+    left -= shares[*one];
+  }
+  std::stable_sort(first, order.end(), [&](std::size_t a, std::size_t b) {
+    return exact(a) - shares[a] > exact(b) - shares[b];
+  });
+  for (; left > 0 && first != order.end(); --left, ++first) ++shares[*first];
+  return shares;
+}
 
 Layout refine(const Job& job, const Step& step, double headroom) {
   return Refiner(job, step, headroom).run();

@@ -116,9 +116,8 @@ Memory states_of(const Job& job, double parameters) {
 
 double least_memory(const Job& job, const Replica& replica) {
   std::vector<double> live(replica.ranks().size());  // by rank: of its largest stage
-  for (std::size_t s = 0; s < replica.stages().size(); ++s) {
-    const StageCost& stage = replica.stages()[s];
-    const StageMemory m = stage_memory(replica, stage, replica.recompute_of(static_cast<int>(s)));
+  for (const StageCost& stage : replica.stages()) {
+    const StageMemory m = stage_memory(replica, stage, job.layout.recompute);
     double& most = live[static_cast<std::size_t>(stage.rank)];
     most = std::max(most, m.kept + std::max(m.ahead, m.back));
   }
@@ -139,9 +138,8 @@ std::vector<Memory> memory_of(const Job& job, const Replica& replica,
                               const schedule::pipeline::Schedule& schedule,
                               const schedule::pipeline::Timing& timing) {
   std::vector<StageMemory> stages;
-  for (std::size_t s = 0; s < replica.stages().size(); ++s)
-    stages.push_back(
-        stage_memory(replica, replica.stages()[s], replica.recompute_of(static_cast<int>(s))));
+  for (const StageCost& stage : replica.stages())
+    stages.push_back(stage_memory(replica, stage, job.layout.recompute));
   const bool splits = schedule::pipeline::splits_backward(schedule.request.algorithm);
   std::vector<Memory> all;
   for (int rank = 0; rank < job.layout.pp; ++rank) {

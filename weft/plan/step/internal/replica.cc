@@ -98,12 +98,6 @@ Replica::Replica(const Job& job, int index)
   add_messages();
 }
 
-Recompute Replica::recompute_of(int stage) const {
-  const auto& by_stage = job_.layout.stage_recompute;
-  if (by_stage.empty()) return job_.layout.recompute;
-  return by_stage[std::min(static_cast<std::size_t>(stage), by_stage.size() - 1)];
-}
-
 bool Replica::gathers_each_time() const {
   return job_.layout.zero_stage == 3 &&
          !(job_.software.gathers_once_in_pipeline && job_.layout.pp > 1);
@@ -314,7 +308,7 @@ void Replica::price() {
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     StageCost& stage = stages_[s];
     if (!works_as_before(static_cast<int>(s))) {
-      price(stage, static_cast<int>(s));
+      price(stage);
       continue;
     }
     StageCost same = stages_[s - 1];
@@ -332,13 +326,12 @@ bool Replica::works_as_before(int stage) const {
   const StageCost &a = stages_[static_cast<std::size_t>(stage) - 1],
                   &b = stages_[static_cast<std::size_t>(stage)];
   return kind_[static_cast<std::size_t>(a.rank)] == kind_[static_cast<std::size_t>(b.rank)] &&
-         recompute_of(stage - 1) == recompute_of(stage) &&
          std::equal(blocks_.begin() + a.first, blocks_.begin() + a.last, blocks_.begin() + b.first,
                     blocks_.begin() + b.last);
 }
 
-void Replica::price(StageCost& stage, int index) {
-  const Recompute kept = recompute_of(index);
+void Replica::price(StageCost& stage) {
+  const Recompute kept = job_.layout.recompute;
   const double whole = job_.measured.micro_batch, fixed = whole > 0 ? whole * share_of(stage) : 0;
   stage.forward += fixed / 2;
   stage.backward_input += fixed / 2;

@@ -80,7 +80,6 @@ class Replica {
   const std::vector<Site>& sites() const { return sites_; }      // By rank along pp.
   const std::vector<RankCost>& ranks() const { return ranks_; }  // By rank along pp.
   const Blocks& blocks() const { return blocks_; }
-  Recompute recompute_of(int stage) const;
   // Adds the gradient phase: seconds after the last backward of a rank along pp, exposed.
   struct Sync {
     double gradients = 0, sharding = 0, optimizer = 0;
@@ -110,7 +109,7 @@ class Replica {
   double share_of(const StageCost& stage) const;
   void price();
   bool works_as_before(int stage) const;
-  void price(StageCost& stage, int index);
+  void price(StageCost& stage);
   void play_shards(StageCost& stage, Recompute kept);
   void add_messages();
   double exchange_bytes(const ModelBlock& block, int rank, double repeats) const;
