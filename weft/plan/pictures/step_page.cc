@@ -133,7 +133,7 @@ std::string layouts_table(const Found& found) {
 std::string mesh_figure(const Job& job) {
   std::vector<int> hosts;
   for (const NodeType& type : job.cluster.nodes)
-    for (int n = 0; n < type.count && hosts.size() < 1024; ++n) hosts.push_back(type.devices);
+    hosts.insert(hosts.end(), static_cast<std::size_t>(type.count), type.devices);
   std::vector<Axis> axes;
   for (const Axis& axis : axes_of(job.layout))
     if (axis.size > 1) axes.push_back(axis);

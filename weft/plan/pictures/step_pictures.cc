@@ -126,7 +126,7 @@ std::string timeline_svg(const Step& step) {
   // Without the micro-batches that the schedule leaves out.
   double end = 0;
   for (const auto& spans : step.timing.spans) end = std::max(end, spans.back().end);
-  end += p.gradients + p.optimizer;
+  end += p.gradients + p.sharding_after + p.optimizer;
   const Scale scale{64, kWidth - 8, end};
   Svg svg = begin_chart(height, "Timeline of a step");
   time_axis(svg, scale, height - 24);
@@ -138,7 +138,7 @@ std::string timeline_svg(const Step& step) {
     row_boxes(svg, step, static_cast<std::size_t>(rank), y, scale);
     // After the last backward: gradients and shards, then the optimizer.
     double at = step.timing.spans[static_cast<std::size_t>(rank)].back().end;
-    const double exchange = std::min(p.gradients + p.sharding, end - at);
+    const double exchange = std::min(p.gradients + p.sharding_after, end - at);
     if (exchange > 0)
       box(svg, scale.x(at), y, scale.x(at + exchange) - scale.x(at), 16, "exchange",
           "gradients and shards, " + seconds_label(exchange));

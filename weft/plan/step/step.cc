@@ -150,6 +150,7 @@ End end_of(const Job& job, const Replica& replica, const Played& played) {
     end.seconds = seconds;
     end.parts = parts;
     end.parts.sharding += sync.sharding;
+    end.parts.sharding_after = sync.sharding;
     end.parts.gradients = sync.gradients;
     end.parts.optimizer = sync.optimizer;
     double idle = std::max(0.0, seconds - end.parts.sum());

@@ -93,6 +93,8 @@ struct Parts {
   double tensor = 0, context = 0, expert = 0, pipeline = 0, sharding = 0, gradients = 0;
   double optimizer = 0;
   double other = 0;  // Data loading, stragglers, work of the host.
+  // The part of `sharding` after the last backward.
+  double sharding_after = 0;
   double exposed() const { return tensor + context + expert + pipeline + sharding; }
   double sum() const {
     return compute + recompute + bubble + tensor + context + expert + pipeline + sharding +

@@ -194,6 +194,8 @@ TEST(Step, GradientsTravelOnceOverTheReplicas) {
   EXPECT_NEAR(sharded.parts.gradients + sharded.parts.sharding, plain.parts.gradients,
               0.1 * plain.parts.gradients);
   EXPECT_LT(sharded.parts.optimizer, 0.1 * plain.parts.optimizer);
+  EXPECT_GT(sharded.parts.sharding_after, 0);
+  EXPECT_EQ(sharded.parts.sharding_after, sharded.parts.sharding) << "one gather of weights a step";
 }
 
 TEST(Step, CodecsShrinkTheExchangeOfGradients) {
