@@ -186,16 +186,21 @@ void add_rates(const Job& job, Step& step) {
   step.hardware_flops = step.flops_per_device * again;
 }
 
+// Of the replicas, the rank that fills most of its device counts: whatever share of the memory must
+// stay free, it is the first one that does not fit.
 void add_memory(const Job& job, const Replica& replica, const Played& played, Step& step) {
-  step.memory = internal::memory_of(job, replica, played.schedule, played.timing);
-  for (int rank = 0; rank < job.layout.pp; ++rank) {
-    const auto at = static_cast<std::size_t>(rank);
-    const double capacity = replica.device(rank).accelerator().memory;
-    step.capacity.push_back(capacity);
-    const double lacks = step.memory[at].total() - capacity;
-    if (lacks <= 0) continue;
-    step.fits = false;
-    step.short_by = std::max(step.short_by, lacks);
+  const auto memory = internal::memory_of(job, replica, played.schedule, played.timing);
+  for (std::size_t rank = 0; rank < memory.size(); ++rank) {
+    const double needs = memory[rank].total(), has = replica.sites()[rank].memory;
+    step.fits = step.fits && needs <= has;
+    step.short_by = std::max(step.short_by, needs - has);
+    if (rank == step.memory.size()) {
+      step.memory.push_back(memory[rank]);
+      step.capacity.push_back(has);
+    } else if (needs / has > step.memory[rank].total() / step.capacity[rank]) {
+      step.memory[rank] = memory[rank];
+      step.capacity[rank] = has;
+    }
   }
 }
 
@@ -205,7 +210,11 @@ Step states_only(const Job& job) {
   const double parts = static_cast<double>(job.layout.tp) * job.layout.pp;
   step.memory = {internal::states_of(job, job.model.only_parameters / parts)};
   step.memory[0].context = job.software.context_bytes;
-  const double capacity = accelerator_of(job.cluster, 0).memory;
+  double capacity = accelerator_of(job.cluster, 0).memory;
+  for (const NodeType& type : job.cluster.nodes) {
+    const auto own = static_cast<std::size_t>(type.accelerator);
+    capacity = std::min(capacity, job.cluster.accelerators[own].memory);
+  }
   step.capacity = {capacity};
   step.short_by = std::max(0.0, step.memory[0].total() - capacity);
   step.fits = step.short_by <= 0;
@@ -246,6 +255,13 @@ const Memory& Step::peak() const {
                            [](const Memory& a, const Memory& b) { return a.total() < b.total(); });
 }
 
+std::size_t Step::fullest() const {
+  std::size_t most = 0;
+  for (std::size_t rank = 1; rank < memory.size(); ++rank)
+    if (memory[rank].total() / capacity[rank] > memory[most].total() / capacity[most]) most = rank;
+  return most;
+}
+
 Step simulate_step(const Job& job) {
   check(job.layout, devices(job.cluster));
   internal::check(job.measured, devices(job.cluster));
@@ -256,12 +272,10 @@ Step simulate_step(const Job& job) {
     Played played = play_replica(job, replica);
     const End end = end_of(job, replica, played);
     step.traffic = std::max(step.traffic, end.traffic);
+    add_memory(job, replica, played, step);
     if (end.seconds <= step.seconds) continue;
     step.seconds = end.seconds;
     step.parts = end.parts;
-    step.memory.clear();
-    step.capacity.clear();
-    add_memory(job, replica, played, step);
     step.stages.clear();
     for (const StageCost& s : replica.stages())
       step.stages.push_back({s.first, s.last, s.rank, s.parameters + s.expert_parameters,

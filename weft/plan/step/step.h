@@ -137,9 +137,11 @@ struct Step {
   double mfu = 0;               // Of the devices' peak at the precision.
   Parts parts;
   std::vector<StageReport> stages;
-  std::vector<Memory> memory;    // By rank along pp.
-  std::vector<double> capacity;  // Bytes of the device of each rank along pp.
-  bool fits = true;
+  // By rank along pp, with the bytes of its device. Of unequal replicas, the one whose rank fills
+  // most of its device.
+  std::vector<Memory> memory;
+  std::vector<double> capacity;
+  bool fits = true;     // Every rank of every replica fits its own device.
   double short_by = 0;  // Most bytes that a rank lacks.
   // Bytes that a rank sends in a step, or reads in the memory of other ranks of its host: the mean
   // over the ranks of a replica.
@@ -151,7 +153,8 @@ struct Step {
   schedule::pipeline::Schedule schedule;
   schedule::pipeline::Timing timing;
   int left_out = 0;
-  const Memory& peak() const;  // The rank with the most memory.
+  const Memory& peak() const;   // The rank with the most memory.
+  std::size_t fullest() const;  // The rank along pp that fills most of its device.
 };
 
 // Throws Error(kInvalidArgument) as check(Layout) and blocks_of() do. A model of which only the

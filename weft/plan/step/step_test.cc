@@ -239,14 +239,59 @@ TEST(Step, StrategiesExchangeWeightsOnceAPeriod) {
   EXPECT_THAT(refusal([&] { simulate_step(job); }), testing::HasSubstr("without cp and ep"));
 }
 
+Cluster with_second(Cluster cluster, const Cluster& second) {
+  cluster.accelerators.push_back(second.accelerators[0]);
+  cluster.nodes.push_back(second.nodes[0]);
+  cluster.nodes[1].accelerator = 1;
+  return cluster;
+}
+
+// The ranks of fsdp work together. The L40S is faster than the A100 in bf16, and has less memory.
+TEST(Step, OfUnequalRanksThatWorkTogetherFitsTheSmallestDevice) {
+  const Cluster small = cluster_of_accelerator("L40S", 1, 8),
+                large = cluster_of_accelerator("A100 SXM 80GB", 1, 8);
+  for (const bool small_first : {true, false}) {
+    Job job = uniform(1, 16);
+    job.cluster = small_first ? with_second(small, large) : with_second(large, small);
+    job.layout = {.fsdp = 16, .zero_stage = 3, .global_batch = 16, .precision = Precision::kBf16};
+    EXPECT_EQ(simulate_step(job).capacity, std::vector<double>{48 * kGiB});
+    job.model.only_parameters = 1e9;
+    EXPECT_EQ(simulate_step(job).capacity, std::vector<double>{48 * kGiB});
+  }
+}
+
+// Each replica has a device of its own. The RTX 4090 is faster than the V100, and has less memory.
+TEST(Step, OfUnequalReplicasFitsOnlyIfEachOfThemFitsItsDevice) {
+  const Cluster slow = cluster_of_accelerator("V100 PCIe 32GB", 1, 1),
+                fast = cluster_of_accelerator("RTX 4090 24GB", 1, 1);
+  for (const bool slow_first : {true, false}) {
+    Job job = uniform(1, 16);
+    job.cluster = slow_first ? with_second(slow, fast) : with_second(fast, slow);
+    job.layout = {.dp = 2, .micro_batch = 4, .global_batch = 16, .precision = Precision::kFp16};
+    const double needs = simulate_step(job).peak().total();
+    job.cluster.accelerators[slow_first ? 0 : 1].memory = 1.2 * needs;
+    job.cluster.accelerators[slow_first ? 1 : 0].memory = 0.8 * needs;
+    const Step step = simulate_step(job);
+    EXPECT_FALSE(step.fits);
+    EXPECT_NEAR(step.short_by, 0.2 * needs, 1e-6 * needs);
+    EXPECT_EQ(step.capacity, std::vector<double>{0.8 * needs});
+  }
+}
+
+// The rank with the most memory may fit, and another one not.
+TEST(Step, NamesTheRankThatFillsMostOfItsDevice) {
+  Step step;
+  step.memory = {{.weights = 60 * kGiB}, {.weights = 31 * kGiB}};
+  step.capacity = {80 * kGiB, 32 * kGiB};
+  EXPECT_EQ(step.fullest(), 1U);
+  EXPECT_EQ(step.peak().weights, 60 * kGiB);
+}
+
 // Two kinds of nodes: the slow one decides, until it gets a smaller share of the batch.
 TEST(Step, OfUnequalDevicesTakesAsLongAsTheSlowReplicaUnlessItsShareIsSmaller) {
   Job job = uniform(1, 64);
-  job.cluster = cluster_of_system("Selene DGX A100", 1, 1);
-  const Cluster slow = cluster_of_accelerator("V100 SXM2/SXM3 32GB", 1, 1);
-  job.cluster.accelerators.push_back(slow.accelerators[0]);
-  job.cluster.nodes.push_back(slow.nodes[0]);
-  job.cluster.nodes[1].accelerator = 1;
+  job.cluster = with_second(cluster_of_system("Selene DGX A100", 1, 1),
+                            cluster_of_accelerator("V100 SXM2/SXM3 32GB", 1, 1));
   job.layout = {.dp = 2, .micro_batch = 8, .global_batch = 64, .precision = Precision::kFp16};
   const double even = simulate_step(job).seconds;
   job.layout.shares = {1.5, 0.5};

@@ -92,10 +92,13 @@ Site site_of(const Job& job, int stage_rank, int replica) {
   site.first_rank = stage_rank * s.pp + replica * s.dp;
   const int first = site.first_rank;
   int slowest = first;
+  site.memory = accelerator_of(job.cluster, first).memory;
   if (!is_uniform(job.cluster)) {
     for (const int rank :
-         members(first, {{l.tp, s.tp}, {l.cp, s.cp}, {l.ep, s.ep}, {l.fsdp, s.fsdp}}))
+         members(first, {{l.tp, s.tp}, {l.cp, s.cp}, {l.ep, s.ep}, {l.fsdp, s.fsdp}})) {
       if (slowness(job, rank) > slowness(job, slowest)) slowest = rank;
+      site.memory = std::min(site.memory, accelerator_of(job.cluster, rank).memory);
+    }
   }
   const DevicePlace place = device_place(job.cluster, slowest);
   site.accelerator = job.cluster.nodes[static_cast<std::size_t>(place.type)].accelerator;

@@ -11,6 +11,7 @@ namespace weft::plan::internal {
 struct Site {
   int first_rank = 0;   // Of the cluster: the rank with coordinate 0 along tp, cp and ep.
   int accelerator = 0;  // Slowest device of the ranks that work together.
+  double memory = 0;    // Bytes of their smallest device, which may be a faster one.
   GroupShape tensor, context, expert;
   GroupShape shards;       // Over which ZeRO shards.
   GroupShape replicas;     // Over which whole gradients, or gradients of shards, are reduced.
