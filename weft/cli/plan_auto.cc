@@ -17,6 +17,7 @@
 #include "weft/plan/collectives/calibration.h"
 #include "weft/plan/pictures/step_page.h"
 #include "weft/plan/scenario/scenario.h"
+#include "weft/plan/search/no_layout.h"
 #include "weft/train/planner/planning.h"
 #include "weft/train/recipe.h"
 
@@ -44,40 +45,16 @@ plan::Cluster cluster_of(const AutoCommand& command) {
   return cluster;
 }
 
-// Throws Error(kBadConfig): what is short by how much, and the nearest plan.
-[[noreturn]] void refuse(const plan::Found& found, const plan::Job& job) {
-  if (found.nearest.empty()) {
-    throw Error(Errc::kBadConfig,
-                "no layout uses all of " + plan::describe(job.cluster) + ": " +
-                    std::to_string(plan::devices(job.cluster)) +
-                    " devices do not divide into replicas of " +
-                    std::to_string(job.layout.global_batch) +
-                    " samples, stages and tensor parallelism of the model; use another number of "
-                    "nodes or another train.batch");
-  }
-  std::string text = "no layout of " + plan::describe(job.cluster) + " holds the model";
-  const plan::LayoutCandidate& nearest = found.nearest.front();
-  const double lacks = nearest.step.peak().total() - nearest.step.capacity.front();
-  text += "; the nearest (" + plan::describe(nearest.layout) + ") needs " +
-          figure(nearest.step.peak().total() / plan::kGiB, " GiB") + " of a device, which has " +
-          figure(nearest.step.capacity.front() / plan::kGiB, " GiB");
-  if (lacks > 0) text += ": " + figure(lacks / plan::kGiB, " GiB") + " short";
-  // The number of nodes at which a layout fits.
-  for (int factor = 2; factor <= 64 && job.cluster.nodes.size() == 1; factor *= 2) {
-    plan::Job larger = job;
-    larger.cluster = plan::with_nodes(job.cluster, plan::num_nodes(job.cluster) * factor);
-    plan::SearchOptions options;
-    options.keep = 1;
-    options.refine = false;
-    options.clock = steady_seconds;
-    options.seconds = 2;
-    const plan::Found more = plan::search(larger, options);
-    if (more.best.empty()) continue;
-    text += "; on " + std::to_string(plan::num_nodes(larger.cluster)) + " nodes, " +
-            plan::describe(more.best.front().layout) + " fits";
-    break;
-  }
-  throw Error(Errc::kBadConfig, text);
+// Throws Error: what is short by how much, and the nearest plan, or that the time ran out.
+[[noreturn]] void refuse(const plan::Found& found, const plan::Job& job,
+                         plan::SearchOptions options) {
+  const std::string text = plan::why_no_layout(found, job, options.headroom);
+  if (!found.complete) throw Error(Errc::kInvalidArgument, text + "; give more --seconds");
+  if (found.nearest.empty())
+    throw Error(Errc::kBadConfig, text + "; use another number of nodes or another train.batch");
+  options.seconds = 2;
+  const std::string more = plan::nodes_that_fit(job, options);
+  throw Error(Errc::kBadConfig, more.empty() ? text : text + "; " + more);
 }
 
 struct PartRow {
@@ -201,22 +178,23 @@ int plan_auto(const AutoCommand& command) {
   options.seconds = command.seconds;
   options.clock = steady_seconds;
   page.found = plan::search(page.job, options);
-  if (page.found.best.empty()) refuse(page.found, page.job);
+  if (page.found.best.empty()) refuse(page.found, page.job, options);
   page.job.layout = page.found.best.front().layout;
   page.title = "plan of " + train::recipe_name(train::find_recipe(command.recipe)) + " on " +
                plan::describe(page.job.cluster);
   page.recipe = train::recipe_fragment(page.job.layout, page.job);
   if (command.knee)
     page.knee = plan::find_knee(page.job, options, plan::num_nodes(page.job.cluster));
-  if (!command.html.empty()) {
-    page.changes = plan::sensitivity(page.job);
-    write_file_atomic(command.html, plan::plan_page(page));
-    std::cerr << "written to " << command.html << '\n';
-  }
   if (command.json) {
     print_json(page);
   } else {
     print_text(page, command);
+  }
+  // After the answer, which does not depend on the page.
+  if (!command.html.empty()) {
+    page.changes = plan::sensitivity(page.job);
+    write_file_atomic(command.html, plan::plan_page(page));
+    std::cerr << "written to " << command.html << '\n';
   }
   return 0;
 }

@@ -1,7 +1,8 @@
 #include "weft/plan/search/knee.h"
 
 #include <algorithm>
-#include <cstdio>
+#include <cmath>
+#include <utility>
 
 #include "weft/base/error.h"
 #include "weft/base/text/words.h"
@@ -28,6 +29,7 @@ KneePoint point_of(const Job& job, const SearchOptions& options, int nodes, Part
   smaller.cluster = with_nodes(job.cluster, nodes);
   KneePoint point{.nodes = nodes, .devices = devices(smaller.cluster)};
   const Found found = search(smaller, options);
+  point.complete = found.complete;
   if (found.best.empty()) return point;
   const LayoutCandidate& best = found.best.front();
   point.seconds = best.step.seconds;
@@ -39,8 +41,27 @@ KneePoint point_of(const Job& job, const SearchOptions& options, int nodes, Part
 
 }  // namespace
 
+Knee knee_of(std::vector<KneePoint> points) {
+  Knee knee{.points = std::move(points)};
+  double first = 0;
+  std::size_t last = 0;
+  for (std::size_t i = 0; i < knee.points.size(); ++i) {
+    KneePoint& point = knee.points[i];
+    if (point.seconds <= 0) continue;
+    if (first == 0) first = point.samples_per_s / point.devices;
+    point.efficiency = point.samples_per_s / point.devices / first;
+    const KneePoint& before = knee.points[last];
+    const double doublings = std::log2(static_cast<double>(point.nodes) / before.nodes);
+    const bool helps = point.samples_per_s >= std::pow(1.5, doublings) * before.samples_per_s;
+    if (knee.nodes == 0 || (helps && last + 1 == i)) {
+      knee.nodes = point.nodes;
+      last = i;
+    }
+  }
+  return knee;
+}
+
 Knee find_knee(const Job& job, const SearchOptions& options, int nodes) {
-  Knee knee;
   std::vector<int> counts;
   for (int n = nodes; n >= 1 && n * 4 >= nodes; n /= 2) counts.insert(counts.begin(), n);
   const bool grows = job.cluster.nodes.size() == 1;
@@ -50,35 +71,33 @@ Knee find_knee(const Job& job, const SearchOptions& options, int nodes) {
   each.refine = false;
   each.seconds = options.seconds / static_cast<double>(counts.size());
   std::vector<Parts> parts(counts.size());
+  std::vector<KneePoint> points;
   for (std::size_t i = 0; i < counts.size(); ++i) {
     try {
-      knee.points.push_back(point_of(job, each, counts[i], parts[i]));
+      points.push_back(point_of(job, each, counts[i], parts[i]));
     } catch (const Error&) {  // no layout fits so many nodes: a point without a time
-      knee.points.push_back({.nodes = counts[i]});
+      points.push_back({.nodes = counts[i]});
     }
   }
-  double first = 0;
-  std::size_t last = 0;
-  for (std::size_t i = 0; i < knee.points.size(); ++i) {
-    KneePoint& point = knee.points[i];
-    if (point.seconds <= 0) continue;
-    if (first == 0) first = point.samples_per_s / point.devices;
-    point.efficiency = point.samples_per_s / point.devices / first;
-    const bool helps =
-        knee.nodes == 0 || point.samples_per_s >= 1.5 * knee.points[last].samples_per_s;
-    if (knee.nodes == 0 || (helps && last + 1 == i)) {
-      knee.nodes = point.nodes;
-      last = i;
-    }
-  }
+  Knee knee = knee_of(std::move(points));
   if (knee.nodes == 0) {
-    knee.text = "the model fits on none of these numbers of nodes";
+    const bool complete = std::all_of(knee.points.begin(), knee.points.end(),
+                                      [](const KneePoint& point) { return point.complete; });
+    knee.text = complete ? "the model fits on none of these numbers of nodes"
+                         : "the time ran out before a layout was found that fits on any of these "
+                           "numbers of nodes";
     return knee;
   }
+  const auto at = std::find(counts.begin(), counts.end(), knee.nodes);
+  const auto last = static_cast<std::size_t>(at - counts.begin());
   const std::size_t beyond = std::min(last + 1, knee.points.size() - 1);
   knee.text = "up to " + counted(knee.nodes, "node") + ", doubling them gives at least 1.5x";
-  knee.text += beyond == last ? "; more nodes were not tried"
-                              : "; beyond, the limit is " + limit_of(parts[beyond]);
+  const KneePoint& next = knee.points[beyond];
+  const std::string there = "; on " + std::to_string(next.nodes) + " nodes, ";
+  knee.text += beyond == last     ? "; more nodes were not tried"
+               : next.seconds > 0 ? "; beyond, the limit is " + limit_of(parts[beyond])
+               : next.complete    ? there + "no layout fits"
+                                  : there + "the time ran out before a layout was found that fits";
   return knee;
 }
 

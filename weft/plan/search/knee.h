@@ -15,16 +15,23 @@ struct KneePoint {
   double samples_per_s = 0;
   double efficiency = 0;  // Throughput of a device relative to the smallest that fits.
   std::string layout;
+  bool complete = true;  // False: the time of its search ran out.
 };
 
 struct Knee {
   std::vector<KneePoint> points;  // By rising number of nodes.
-  int nodes = 0;                  // Most nodes of which the last doubling still gave 1.5x.
-  std::string text;               // One line: what limits, and what would have to change.
+  // Most nodes up to which doubling them gives at least 1.5x. 0: nothing fits.
+  int nodes = 0;
+  std::string text;  // One line: what limits, and what would have to change.
 };
 
 // Searches at 1, 2, 4, … times `nodes`, and at half and a quarter of it, up to four times it.
 // `seconds`: of the whole.
+//
+// From one number of nodes to the next, they may also triple (1 and 3). That is 1.6 doublings.
 Knee find_knee(const Job& job, const SearchOptions& options, int nodes);
+
+// The knee of these points, with their efficiency, and without a text.
+Knee knee_of(std::vector<KneePoint> points);
 
 }  // namespace weft::plan

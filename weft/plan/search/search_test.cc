@@ -15,6 +15,7 @@
 #include "weft/plan/cluster/catalog.h"
 #include "weft/plan/search/internal/refine.h"
 #include "weft/plan/search/knee.h"
+#include "weft/plan/search/no_layout.h"
 #include "weft/plan/search/sensitivity.h"
 #include "weft/plan/step/bound.h"
 
@@ -295,6 +296,82 @@ TEST(Search, GivesUnequalReplicasUnequalSharesOfTheBatch) {
   ASSERT_EQ(refined.best[0].layout.shares.size(), 2U);
   EXPECT_GT(refined.best[0].layout.shares[0], refined.best[0].layout.shares[1]);
   EXPECT_GT(even, 1.2 * refined.best[0].step.seconds);
+}
+
+Found nearest_of(std::vector<Memory> memory, std::vector<double> capacity) {
+  Found found;
+  found.nearest.resize(1);
+  found.nearest[0].step.memory = std::move(memory);
+  found.nearest[0].step.capacity = std::move(capacity);
+  return found;
+}
+
+TEST(NoLayout, IsExplainedByTheMemoryOfTheFullestDeviceAndTheShareThatStaysFree) {
+  const Job job = job_on(cluster_of_system("DGX A100", 1), 8, 2048);
+  const Found equal = nearest_of({{.weights = 39 * kGiB}}, {40 * kGiB});
+  EXPECT_THAT(why_no_layout(equal, job, 0.05),
+              HasSubstr("needs 39 GiB of a device, which has 40 GiB, of which 5 % stay free: 1 GiB "
+                        "short"));
+  const Found unequal =
+      nearest_of({{.weights = 60 * kGiB}, {.weights = 33 * kGiB}}, {80 * kGiB, 32 * kGiB});
+  EXPECT_THAT(why_no_layout(unequal, job, 0),
+              HasSubstr("needs 33 GiB of a device, which has 32 GiB: 1 GiB short"));
+  EXPECT_THAT(why_no_layout({}, job, 0.05),
+              HasSubstr("divides a batch of 64 samples and the blocks of the model over all 8"));
+}
+
+TEST(NoLayout, BecauseTheTimeRanOutIsNoStatementAboutMemory) {
+  const Job job = job_on(cluster_of_system("DGX A100", 2), 16, 4096);
+  double time = 0;
+  SearchOptions options;
+  options.clock = [&] { return time += 10; };
+  const Found found = search(job, options);
+  EXPECT_TRUE(found.best.empty());
+  EXPECT_THAT(why_no_layout(found, job, options.headroom),
+              HasSubstr("the time of the search ran out before it found a layout of 2 nodes"));
+  const Knee knee = find_knee(job, options, 2);
+  EXPECT_EQ(knee.nodes, 0);
+  EXPECT_THAT(knee.text, HasSubstr("the time ran out before a layout was found"));
+}
+
+// A batch of 2 samples has no layout on four nodes without tp and pp.
+TEST(Knee, SaysWhereNoLayoutFitsThatThereIsNone) {
+  Job job = job_on(cluster_of_system("DGX A100", 2, 1), 8, 2048);
+  job.model.sequence = 8192;
+  job.layout.global_batch = 2;
+  SearchOptions options;
+  options.space.tp = options.space.pp = options.space.cp = options.space.fsdp = false;
+  const Knee knee = find_knee(job, options, 2);
+  EXPECT_THAT(knee.text, HasSubstr("; on 4 nodes, no layout fits")) << knee.text;
+}
+
+// Two nodes halve what the layout of least memory needs.
+TEST(NoLayout, TheNumberOfNodesThatFitIsOfTheGoalAndTheSpaceOfTheSearch) {
+  Job job = job_on(cluster_of_system("DGX A100", 1, 1), 8, 1024);
+  job.model.vocab = 1000;
+  SearchOptions options{.goal = Goal::kMemory};
+  options.space.recomputes = {Recompute::kFull};
+  options.space.micro_batches = {1};
+  const double needs = search(job, options).best.at(0).step.peak().total();
+  job.cluster.accelerators[0].memory = 0.9 * needs;
+  EXPECT_TRUE(search(job, options).best.empty());
+  EXPECT_THAT(nodes_that_fit(job, options),
+              testing::AllOf(testing::StartsWith("on 2 nodes, "),
+                             testing::EndsWith("full recomputation fits")));
+  job.cluster = unequal_nodes(1);
+  EXPECT_EQ(nodes_that_fit(job, options), "");
+}
+
+// 3 nodes are log2(3) = 1.58 doublings of one: 1.5^1.58 = 1.9.
+TEST(Knee, CountsDoublingsWhereTheNumberOfNodesTriples) {
+  const auto nodes = [](double samples_per_s) {
+    return knee_of({{.nodes = 1, .devices = 8, .seconds = 1, .samples_per_s = 100},
+                    {.nodes = 3, .devices = 24, .seconds = 1, .samples_per_s = samples_per_s}})
+        .nodes;
+  };
+  EXPECT_EQ(nodes(160), 1);
+  EXPECT_EQ(nodes(185), 1);
+  EXPECT_EQ(nodes(195), 3);
 }
 
 TEST(Knee, OfAFixedBatchComesWhereMoreNodesNoLongerHelp) {

@@ -24,6 +24,7 @@
 #include "weft/comm/replicate.h"
 #include "weft/parallel/compose/modules.h"
 #include "weft/parallel/compose/parallelize.h"
+#include "weft/plan/cluster/catalog.h"
 #include "weft/train/internal/plan_keys.h"
 #include "weft/train/internal/run_plan.h"
 #include "weft/train/planner/internal/auto_planner.h"
@@ -100,10 +101,27 @@ TEST(PlannedLayout, ThatDoesNotFitIsRefusedWithOneThatDoes) {
   EXPECT_EQ(internal::does_not_fit(layout, step, found),
             "parallel.plan = \"predict\": dp 2, micro-batch 512, needs 3 GiB of a rank, which has "
             "2 GiB: 1 GiB short; no other layout fits either; use more ranks or a smaller batch");
+  found.complete = false;
+  EXPECT_THAT(internal::does_not_fit(layout, step, found),
+              testing::HasSubstr("1 GiB short; the time ran out before another layout"));
   found.best = {{.layout = layout, .step = step}};
   found.best[0].layout.micro_batch = 8;
   EXPECT_THAT(internal::does_not_fit(layout, step, found),
               testing::HasSubstr("1 GiB short; this fits: dp 2, micro-batch 8"));
+}
+
+TEST(PlannedLayout, IsMissingForTheReasonThatTheSearchHas) {
+  plan::Job job;
+  job.cluster = plan::cluster_of_accelerator("CPU core (AVX2)", 1, 2);
+  plan::Found found;
+  found.nearest.resize(1);
+  found.nearest[0].step.memory = {{.weights = 39 * plan::kGiB}};
+  found.nearest[0].step.capacity = {40 * plan::kGiB};
+  EXPECT_THAT(internal::too_large(found, job),
+              testing::HasSubstr("has 40 GiB, of which 5 % stay free: 1 GiB short"));
+  found.complete = false;
+  EXPECT_THAT(internal::too_large(found, job),
+              testing::HasSubstr("the time of the search ran out"));
 }
 
 // `pause`: of forward for a sample, at the start and at the end. Replicas then do a step in the

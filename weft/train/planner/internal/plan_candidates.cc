@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "weft/plan/search/no_layout.h"
 #include "weft/train/planner/planning.h"
 
 namespace weft::train::internal {
@@ -15,7 +16,8 @@ constexpr double kWorthTrying = 1.5;  // Times the best predicted step.
 constexpr int kMaxMicroBatch = 4096;  // As plan/search.
 
 std::string shortage(const plan::Layout& layout, const plan::Step& step) {
-  const double needs = step.peak().total(), has = step.capacity.front();
+  const std::size_t rank = step.fullest();
+  const double needs = step.memory[rank].total(), has = step.capacity[rank];
   char memory[128];
   std::snprintf(memory, sizeof memory,
                 ", needs %.4g GiB of a rank, which has %.4g GiB: %.4g GiB short",
@@ -60,19 +62,19 @@ void prune(std::vector<PlannedLayout>& layouts) {
 }
 
 std::string too_large(const plan::Found& found, const plan::Job& job) {
-  std::string text = "parallel.plan = \"auto\": no layout of " + plan::describe(job.cluster);
-  if (found.nearest.empty())
-    return text + " divides a batch of " + std::to_string(job.layout.global_batch) +
-           " samples and the model's blocks over all ranks; use another number of ranks";
-  const plan::LayoutCandidate& nearest = found.nearest.front();
-  return text + " holds the model; the nearest, " + shortage(nearest.layout, nearest.step);
+  const std::string text = "parallel.plan = \"auto\": " +
+                           plan::why_no_layout(found, job, plan::SearchOptions{}.headroom);
+  if (!found.complete) return text + "; set the axes yourself";
+  return found.nearest.empty() ? text + "; use another number of ranks" : text;
 }
 
 std::string does_not_fit(const plan::Layout& layout, const plan::Step& step,
                          const plan::Found& found) {
-  return "parallel.plan = \"predict\": " + shortage(layout, step) +
-         (found.best.empty() ? "; no other layout fits either; use more ranks or a smaller batch"
-                             : "; this fits: " + plan::describe(found.best.front().layout));
+  const std::string text = "parallel.plan = \"predict\": " + shortage(layout, step);
+  if (!found.best.empty())
+    return text + "; this fits: " + plan::describe(found.best.front().layout);
+  return text + (found.complete ? "; no other layout fits either; use more ranks or a smaller batch"
+                                : "; the time ran out before another layout was found that fits");
 }
 
 }  // namespace weft::train::internal

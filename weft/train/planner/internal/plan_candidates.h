@@ -17,7 +17,7 @@ plan::Space space_for(const Config& config, bool is_recipe, const plan::Job& job
 // the model, then the others by their time.
 void prune(std::vector<PlannedLayout>& layouts);
 
-// Says what the nearest layout needs, if none of `found` fits.
+// Says what the nearest layout needs, if none of `found` fits, or that the time ran out.
 std::string too_large(const plan::Found& found, const plan::Job& job);
 // Says what a layout needs that does not fit, and which one of `found` does.
 std::string does_not_fit(const plan::Layout& layout, const plan::Step& step,
