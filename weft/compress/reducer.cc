@@ -20,15 +20,24 @@ namespace {
 
 enum class Exchange { kPlain, kSum, kGather, kSharded };
 
+// An all-reduce of 16-bit floats rounds their sum again. With delta, the state that the ranks share
+// would keep each of these errors, since no later code corrects it.
+bool can_sum(const Codec& codec, const Spec& spec) {
+  const auto type = codec.sums();
+  return type && (spec.memory != Memory::kDelta || *type == DType::kF32);
+}
+
 // Chooses the exchange with the fewest bytes; the same on all ranks.
-Exchange choose(const Codec& codec, std::int64_t count, int world, std::int64_t shard_bytes) {
+Exchange choose(const Codec& codec, const Spec& spec, const Unit& unit) {
+  const std::int64_t count = unit.count;
+  const int world = unit.world;
   if (world <= 1 || count == 0) return Exchange::kPlain;
   const std::int64_t plain = internal::all_reduce_bytes(4 * count, world);
-  if (codec.sums())
+  if (can_sum(codec, spec))
     return internal::all_reduce_bytes(codec.bytes(count), world) < plain ? Exchange::kSum
                                                                          : Exchange::kPlain;
   const std::int64_t gather = (world - 1) * codec.bytes(count);
-  const std::int64_t sharded = 2 * (world - 1) * shard_bytes;
+  const std::int64_t sharded = 2 * (world - 1) * internal::shard_bytes(spec, unit);
   // The number of values above a threshold is not known beforehand, so its bound is that of no
   // compression.
   if (codec.fixed() && std::min(gather, sharded) >= plain) return Exchange::kPlain;
@@ -48,7 +57,7 @@ std::unique_ptr<Reducer> make_reducer(const Spec& spec, const Unit& unit) {
     return low_rank ? std::move(low_rank) : internal::make_plain(spec, unit);
   }
   const auto codec = internal::make_codec(spec, unit, {0, unit.count});
-  switch (choose(*codec, unit.count, unit.world, internal::shard_bytes(spec, unit))) {
+  switch (choose(*codec, spec, unit)) {
     case Exchange::kPlain: return internal::make_plain(spec, unit);
     case Exchange::kSum: return internal::make_sum(spec, unit);
     case Exchange::kGather: return internal::make_gather(spec, unit);

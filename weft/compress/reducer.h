@@ -18,11 +18,14 @@
 //             memory of their own
 //   low rank  two all-reduces              powersgd             2 (W-1)/W 4 (rows + columns) rank
 //
+// With delta, bf16 and f16 are among the others: an all-reduce rounds their sum again, and this
+// error would stay in the result.
+//
 // Memory (spec.h), with x the gradient and C the codec:
 //   feedback  send C(x + e);  e = x + e - C(x + e)        Seide et al. 2014, Stich et al. 2018,
 //                                                         Karimireddy et al. 2019.
 //             Over any number of steps, the sum of the outputs is the sum of the inputs minus the
-//             last e.
+//             last e. With bf16 and f16, the rounding of the sums is lost in addition.
 //   delta     send C(x - h);  h += C(x - h);              EF21, Richtárik et al. 2021;
 //             result = sum of all h                       Mishchenko et al. 2019 (DIANA)
 //

@@ -19,6 +19,7 @@ class FlatReducer : public StagedReducer {
         codec_(make_codec(spec, unit, {0, unit.count})),
         unsent_(spec.memory, unit.count),
         agreed_(delta() ? static_cast<std::size_t>(unit.count) : 0) {}
+  bool is_in_range() const override { return is_in_range_; }
 
  protected:
   std::vector<Remembered*> memory() override { return {unsent_.memory(), &agreed_}; }
@@ -28,6 +29,7 @@ class FlatReducer : public StagedReducer {
     out_.clear();
     unsent_.begin();
     agreed_.change();
+    is_in_range_ = true;
   }
   // Encodes values that start at `first`, together with their memory. Overwrites the values.
   void encode(const Codec& codec, std::int64_t first, std::span<float> values, const Draw& draw) {
@@ -43,8 +45,12 @@ class FlatReducer : public StagedReducer {
     std::fill(values().begin(), values().end(), 0.0f);
     return values();
   }
+  // Called when all codes are added to sums().
   void finish() {
     if (delta()) std::copy(agreed_.now().begin(), agreed_.now().end(), values().begin());
+    is_in_range_ =
+        spec_.kind != Kind::kF16 ||
+        kernels::is_within(values().data(), unit_.count, std::numeric_limits<float>::max());
   }
   std::span<const std::byte> received(int block, std::int64_t bytes) const {
     return std::span(in_).subspan(static_cast<std::size_t>(block * bytes),
@@ -66,6 +72,9 @@ class FlatReducer : public StagedReducer {
   Remembered agreed_;
   std::vector<std::byte> out_, in_;
   std::int64_t longest_ = 0;
+
+ private:
+  bool is_in_range_ = true;
 };
 
 class SumReducer final : public FlatReducer {
@@ -77,13 +86,11 @@ class SumReducer final : public FlatReducer {
     return all_reduce_bytes(codec_->bytes(unit_.count), unit_.world);
   }
   const char* exchange() const override { return "sum"; }
-  bool is_in_range() const override { return is_in_range_; }
 
  private:
   std::optional<Round> stage(int stage) override {
     if (stage == 0) {
       begin_step();
-      is_in_range_ = true;
       encode(*codec_, 0, values(), draw(0));
       const DType type = *codec_->sums();
       return Round{Round::How::kSum, type, static_cast<std::int64_t>(out_.size() / size_of(type)),
@@ -91,13 +98,8 @@ class SumReducer final : public FlatReducer {
     }
     codec_->add(out_, draw(0), sums());
     finish();
-    is_in_range_ =
-        spec_.kind != Kind::kF16 ||
-        kernels::is_within(values().data(), unit_.count, std::numeric_limits<float>::max());
     return std::nullopt;
   }
-
-  bool is_in_range_ = true;
 };
 
 class GatherReducer final : public FlatReducer {
