@@ -80,6 +80,12 @@ TEST_F(Models, WithABiasRefuseRowsWithoutIt) {
   }
 }
 
+TEST_F(Models, WithoutABiasRefuseRowsWithIt) {
+  const Model model = read(kRegression);
+  expect_refused([&] { predict(model, three_rows(1)); }, Errc::kInvalidArgument,
+                 "row 0 has a bias, and the model has none; read the rows without LibsvmOptions");
+}
+
 TEST_F(Models, OfARegressionPredictNumbers) {
   const Model model = read(kRegression);
   EXPECT_TRUE(model.labels.empty());
@@ -176,6 +182,36 @@ TEST(Quality, CountsAndCorrelatesLikeLiblinearPredict) {
   EXPECT_NEAR(of_numbers.squared_correlation(), 25.0 / (2 * 38.0 / 3), 1e-12);
   EXPECT_TRUE(std::isnan(
       compare({.labels = {1}, .probabilities = {}}, std::vector<double>{2}).squared_correlation()));
+}
+
+// Labels 2e7 + i % 3 and predictions 2e7 + 7 i % 5 of 1000 rows. Without 2e7, their sums are whole:
+// Σy = 999, Σy² = 1665, Σp = 2000, Σp² = 6000 and Σpy = 1999.
+TEST(Quality, CorrelatesLargeNumbersOfSmallDifferencesInParts) {
+  Quality all;
+  for (int part = 0; part < 4; ++part) {
+    Predictions made;
+    std::vector<double> labels;
+    for (int i = part * 250; i < (part + 1) * 250; ++i) {
+      made.labels.push_back(2e7 + 7 * i % 5);
+      labels.push_back(2e7 + i % 3);
+    }
+    all.add(compare(made, labels));
+  }
+  EXPECT_EQ(all.rows, 1000U);
+  EXPECT_EQ(all.mean_squared_error(), (6000 - 2 * 1999 + 1665) / 1000.0);
+  const double shared = 1000 * 1999 - 2000 * 999;
+  const double squares = (1000 * 6000 - 2000.0 * 2000) * (1000 * 1665 - 999 * 999);
+  EXPECT_NEAR(all.squared_correlation(), shared * shared / squares, 1e-10);
+}
+
+TEST(Quality, HasNoCorrelationWithEqualPredictions) {
+  const Predictions equal{.labels = std::vector<double>(10, 0.1), .probabilities = {}};
+  Quality quality = compare(equal, std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10});
+  EXPECT_TRUE(std::isnan(quality.squared_correlation()));
+  quality.add(compare(equal, std::vector<double>{1, 2, 3, 4, 5, 6, 7, 8, 9, 10}));
+  quality.add({});
+  EXPECT_TRUE(std::isnan(quality.squared_correlation()));
+  EXPECT_TRUE(std::isnan(Quality{}.squared_correlation()));
 }
 
 }  // namespace model_test

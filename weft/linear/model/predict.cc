@@ -12,10 +12,14 @@ namespace {
 
 // Without it, scores would lack the weight of the constant feature.
 void require_bias(const Model& model, const SparseRows& rows) {
-  for (std::size_t i = 0; i < rows.size() && model.bias >= 0; ++i) {
+  for (std::size_t i = 0; i < rows.size(); ++i) {
     const auto row = rows.row(i);
-    WEFT_REQUIRE(!row.empty() && row.back().column == kBiasColumn &&
-                     row.back().value == static_cast<float>(model.bias),
+    const bool has_bias = !row.empty() && row.back().column == kBiasColumn;
+    WEFT_REQUIRE(model.bias >= 0 || !has_bias,
+                 "row " + std::to_string(i) +
+                     " has a bias, and the model has none; read the rows without "
+                     "LibsvmOptions::bias");
+    WEFT_REQUIRE(model.bias < 0 || (has_bias && row.back().value == static_cast<float>(model.bias)),
                  "row " + std::to_string(i) + " does not have the model's bias of " +
                      json_number(model.bias) + "; read the rows with LibsvmOptions::bias");
   }
@@ -89,10 +93,21 @@ double Quality::accuracy() const {
 
 double Quality::mean_squared_error() const { return squared_errors / static_cast<double>(rows); }
 
-double Quality::squared_correlation() const {
-  const auto n = static_cast<double>(rows);
-  const double shared = n * py - p * y;
-  return shared * shared / ((n * pp - p * p) * (n * yy - y * y));
+double Quality::squared_correlation() const { return py * py / (pp * yy); }
+
+void Quality::add(const Quality& other) {
+  if (other.rows == 0) return;
+  const auto mine = static_cast<double>(rows), theirs = static_cast<double>(other.rows);
+  const double p = other.mean_p - mean_p, y = other.mean_y - mean_y;
+  const double share = theirs / (mine + theirs), weight = mine * share;
+  rows += other.rows;
+  correct += other.correct;
+  squared_errors += other.squared_errors;
+  mean_p += share * p;
+  mean_y += share * y;
+  pp += other.pp + weight * p * p;
+  yy += other.yy + weight * y * y;
+  py += other.py + weight * p * y;
 }
 
 Quality compare(const Predictions& predictions, std::span<const double> labels) {
@@ -100,11 +115,11 @@ Quality compare(const Predictions& predictions, std::span<const double> labels) 
   Quality quality;
   for (std::size_t i = 0; i < labels.size(); ++i) {
     const double p = predictions.labels[i], y = labels[i];
-    ++quality.rows;
-    quality.correct += p == y ? 1 : 0;
-    quality.squared_errors += (p - y) * (p - y);
-    quality.p += p, quality.y += y;
-    quality.pp += p * p, quality.yy += y * y, quality.py += p * y;
+    quality.add({.rows = 1,
+                 .correct = p == y ? 1U : 0U,
+                 .squared_errors = (p - y) * (p - y),
+                 .mean_p = p,
+                 .mean_y = y});
   }
   return quality;
 }

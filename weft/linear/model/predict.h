@@ -22,16 +22,21 @@ struct Predictions {
 // Predicts rows whose columns are those of the data (index minus 1, kBiasColumn); the rows must
 // have the model's bias (LibsvmOptions::bias). Columns that the model does not have count nothing.
 // As LIBLINEAR does, two classes are decided by the sign of one score, more by the largest score.
-// Throws Error(kInvalidArgument) for rows with another bias than the model's or without it, and if
-// probabilities are requested and the model has none.
+// Throws Error(kInvalidArgument) for rows with another bias than the model's, also where only one
+// of them has a bias, and if probabilities are requested and the model has none.
 Predictions predict(const Model& model, const SparseRows& rows, bool probabilities = false);
 
-// How predictions compare with the labels of the rows. Add the parts of several ranks.
+// How predictions p compare with the labels y of the rows.
 struct Quality {
   std::uint64_t rows = 0, correct = 0;
-  double squared_errors = 0;  // Σ (prediction - label)²
-  // Sums for the correlation of predictions p and labels y.
-  double p = 0, y = 0, pp = 0, yy = 0, py = 0;
+  double squared_errors = 0;  // Σ (p - y)²
+  double mean_p = 0, mean_y = 0;
+  // Σ (p - mean_p)², Σ (y - mean_y)² and Σ (p - mean_p)(y - mean_y).
+  double pp = 0, yy = 0, py = 0;
+
+  // Adds other rows, such as those of another rank (Chan, Golub, LeVeque 1983, "Algorithms for
+  // computing the sample variance").
+  void add(const Quality& other);
 
   double accuracy() const;
   double mean_squared_error() const;
