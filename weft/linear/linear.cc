@@ -245,7 +245,12 @@ Division parse_division(std::string_view name) {
 void check(const TrainOptions& options) {
   check(options.objective);
   check(options.cocoa);
-  if (options.rule == Rule::kHogwild) return check(options.objective, options.hogwild);
+  if (options.rule == Rule::kHogwild) {
+    check(options.objective, options.hogwild);
+    WEFT_REQUIRE(options.division != Division::kColumns,
+                 "hogwild does not support a division by columns");
+    return;
+  }
   const bool smooth = is_smooth(options.objective.loss);
   WEFT_REQUIRE(options.division != Division::kColumns || smooth,
                "a division by columns does not support hinge");

@@ -326,6 +326,10 @@ TEST(Linear, UnsupportedCombinationsAreRefused) {
   options.rule = Rule::kHogwild;
   options.objective = {Loss::kLogistic, 0.1, 0.1};
   refused(options, "does not support l1");
+  options.objective = {Loss::kLogistic, 0.1, 0};
+  refused(options, "hogwild does not support a division by columns");
+  options.division = Division::kRows;
+  EXPECT_NO_THROW(check(options));
   expect_refused([] { parse_rule("cocoa++"); }, Errc::kInvalidArgument,
                  "cocoa+, cocoa and hogwild");
   expect_refused([] { parse_division("row"); }, Errc::kInvalidArgument, "auto, rows and columns");
