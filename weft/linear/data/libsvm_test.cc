@@ -105,6 +105,15 @@ TEST(Libsvm, WritesValuesThatReadBackAsTheSameBits) {
   }
 }
 
+TEST(Libsvm, RowsThatWereReadWithABiasAreWrittenWithoutIt) {
+  const TempDir folder;
+  std::ofstream(folder / "data") << "1 1:0.5 3:2\n-1\n";
+  const auto rows = read_libsvm(folder / "data", {.bias = 1});
+  write_libsvm(rows, folder / "again");
+  EXPECT_EQ(read_file(folder / "again", 100), "1 1:0.5 3:2\n-1\n");
+  EXPECT_EQ(text_of(read_libsvm(folder / "again", {.bias = 1})), text_of(rows));
+}
+
 TEST(Libsvm, DoesNotStoreZerosAndNumbersTooSmallForFloat32) {
   EXPECT_EQ(text_of(parse("1 1:0 2:-0.0 3:1e-60 4:1e-400 5:1\n")), "1 5:1.00/");
   EXPECT_EQ(error_of("1 2:0 2:1\n"), "Corrupt: data:1:7: index 2 is twice in this row");

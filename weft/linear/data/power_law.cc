@@ -102,6 +102,7 @@ void write_libsvm(const SparseRows& rows, const std::string& path) {
   for (std::size_t i = 0; i < rows.size(); ++i) {
     append(text, rows.labels[i]);
     for (const Entry& entry : rows.row(i)) {
+      if (entry.column == kBiasColumn) continue;
       text += ' ' + std::to_string(entry.column + 1) + ':';
       append(text, entry.value);
     }

@@ -26,7 +26,8 @@ struct PowerLaw {
 SparseRows generate(const PowerLaw& law, std::uint64_t begin, std::uint64_t end);
 
 // Writes rows as a LIBSVM file, atomically. Values are written so that they read back as the same
-// float32. Throws as base/file.h says.
+// float32. A constant feature (kBiasColumn) is not written: LibsvmOptions::bias appends it again.
+// Throws as base/file.h says.
 void write_libsvm(const SparseRows& rows, const std::string& path);
 
 }  // namespace weft::linear
