@@ -158,6 +158,14 @@ class Linear(unittest.TestCase):
         one.write_text("3 1:1\n3 2:1\n")
         self.fails(2, "all rows have the label 3; a classifier needs at least two classes", one)
 
+    def test_a_training_that_misses_its_gap_says_which_model_it_writes(self):
+        ran = weft(
+            "linear", "train", self.two, "--gap", "1e-9", "--max-passes", "1", "--progress", "none",
+            cwd=self.path
+        )
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        self.assertIn("within --max-passes; the model is that of the last pass", ran.stderr)
+
     def test_more_ranks_than_rows_find_the_same_optimum(self):
         few = self.path / "few.svm"
         few.write_text("1 1:1\n-1 2:1\n")

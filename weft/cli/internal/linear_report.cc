@@ -128,7 +128,7 @@ void LinearReport::done(const linear::Trained& trained, const linear::TrainOptio
   for (const linear::Outcome& outcome : trained.outcomes)
     missed += outcome.certificate && !outcome.converged ? 1 : 0;
   if (missed > 0) {
-    log_warn("the gap was not reached within --max-passes; the model is the best so far",
+    log_warn("the gap was not reached within --max-passes; the model is that of the last pass",
              {{"problems", missed}, {"max_passes", command_.max_passes}});
   }
   if (mode_ != observe::ProgressMode::kNone) {
