@@ -17,6 +17,7 @@
 #include "weft/base/error.h"
 #include "weft/base/log.h"
 #include "weft/linear/data/sparse_vector.h"
+#include "weft/linear/hogwild/internal/cluster_member.h"
 #include "weft/linear/hogwild/internal/relaxed.h"
 #include "weft/linear/hogwild/internal/worker.h"
 #include "weft/linear/solve/losses.h"
@@ -183,25 +184,11 @@ class Hogwild {
   std::function<void(std::int64_t)> exchange_of(int cluster) {
     const bool in_ring = ring_ && cluster == 0, in_memory = shared_->clusters() > 1;
     if (!in_ring && !in_memory) return {};
-    const std::int64_t wait = exchange_rows();
-    return [=, this, left = std::int64_t{0}](std::int64_t rows) mutable {
+    internal::ClusterMember member(*shared_, cluster, exchange_rows());
+    return [=, this](std::int64_t rows) mutable {
       if (in_ring) ring_->poll(rows);
-      if (in_memory) exchange_in_memory(cluster, rows, wait, left);
+      if (in_memory) member.poll(rows);
     };
-  }
-
-  // `left`: rows until the cluster passes its turn on, after its exchange.
-  void exchange_in_memory(int cluster, std::int64_t rows, std::int64_t wait, std::int64_t& left) {
-    const auto turn = shared_->turn();
-    if (turn.load(std::memory_order_acquire) != static_cast<std::uint32_t>(cluster)) return;
-    const int clusters = shared_->clusters(), next = (cluster + 1) % clusters;
-    if (left == 0) {
-      exchange(shared_->weights(cluster), shared_->snapshot(cluster), shared_->weights(next),
-               mixing(clusters));
-      left = wait;
-    } else if ((left = std::max<std::int64_t>(0, left - rows)) == 0) {
-      turn.store(static_cast<std::uint32_t>(next), std::memory_order_release);
-    }
   }
 
   void run_epoch(std::int64_t epoch, double step) {
@@ -216,8 +203,10 @@ class Hogwild {
     const EpochOptions options{problem_.objective.loss, options_.locks, static_cast<float>(step),
                                shrink_};
     in_threads(workers_.size(), [&](std::size_t t) {
-      if (workers_[t].leads) workers_[t].between = exchange_of(workers_[t].cluster);
-      internal::run_epoch(workers_[t], static_cast<std::uint64_t>(epoch), options, *shared_);
+      Worker& worker = workers_[t];
+      if (worker.leads) worker.between = exchange_of(worker.cluster);
+      internal::run_epoch(worker, static_cast<std::uint64_t>(epoch), options, *shared_);
+      if (worker.leads) shared_->ended(worker.cluster).store(1, std::memory_order_release);
     });
     if (ring_) ring_->finish();
   }
@@ -248,6 +237,7 @@ class Hogwild {
         snapshot[j] = static_cast<float>(mean[j]);
         internal::store(weights[j], snapshot[j]);
       }
+      shared_->ended(cluster).store(0, std::memory_order_release);
     }
     shared_->turn().store(0, std::memory_order_release);
   }

@@ -30,8 +30,8 @@
 // each weight an epoch. Within a host nothing. Memory: 8 bytes for each weight and cluster.
 //
 // Limits: no certificate: SGD has no dual. l1 is not supported. The result depends on the timing of
-// the workers, so runs do not repeat, except with one worker. A cluster whose first worker has
-// visited its rows keeps its turn, so the exchanges of its host end until the next epoch.
+// the workers, so runs do not repeat, except with one worker. A host whose first worker has visited
+// its rows keeps the token of the hosts, so their exchanges by messages end until the next epoch.
 #pragma once
 
 #include <cstddef>

@@ -2,13 +2,18 @@
 
 #include <gtest/gtest.h>
 
+#include <atomic>
+#include <chrono>
 #include <cmath>
 #include <memory>
+#include <thread>
 #include <vector>
 
+#include "weft/base/deadline.h"
 #include "weft/base/random.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/linear/data/power_law.h"
+#include "weft/linear/hogwild/internal/shared_weights.h"
 #include "weft/linear/hogwild/testing/thread_ring.h"
 #include "weft/linear/solve/cocoa.h"
 #include "weft/linear/solve/testing/thread_ranks.h"
@@ -141,20 +146,31 @@ TEST(Hogwild, AClusterWithoutRowsDoesNotCountInTheMean) {
   EXPECT_EQ(weights_of(2), weights_of(1));
 }
 
+// Memory of a host, which begins with a cache line.
+class HostMemory {
+ public:
+  explicit HostMemory(std::size_t bytes) : words_((bytes + 64) / 8 + 1) {}
+  std::byte* get() {
+    auto* const block = reinterpret_cast<std::byte*>(words_.data());
+    const auto unaligned = reinterpret_cast<std::uintptr_t>(block) % 64;
+    return block + (unaligned == 0 ? 0 : 64 - unaligned);
+  }
+
+ private:
+  std::vector<std::uint64_t> words_;
+};
+
 // Ranks of `hosts` hosts as threads. Ranks of a host share memory; hosts exchange messages.
 HogwildResult on_hosts(int ranks, int hosts, HogwildOptions options) {
   const int of_host = ranks / hosts, workers = of_host * options.threads;
-  std::vector<std::vector<std::uint64_t>> memory(static_cast<std::size_t>(hosts));
-  for (auto& block : memory)
-    block.resize((hogwild_memory(kLaw.columns, workers, options) + 64) / 8 + 1);
+  std::vector<HostMemory> memory(static_cast<std::size_t>(hosts),
+                                 HostMemory(hogwild_memory(kLaw.columns, workers, options)));
   ThreadRing::Shared ring(hosts);
   HogwildResult result;
   on_thread_ranks(ranks, [&](Ranks& me) {
     const int host = me.rank() / of_host;
     ThreadRing messages(ring, host);
-    auto* const block = reinterpret_cast<std::byte*>(memory[static_cast<std::size_t>(host)].data());
-    const auto unaligned = reinterpret_cast<std::uintptr_t>(block) % 64;
-    const HostPlace place{.memory = block + (unaligned == 0 ? 0 : 64 - unaligned),
+    const HostPlace place{.memory = memory[static_cast<std::size_t>(host)].get(),
                           .first_worker = me.rank() % of_host * options.threads,
                           .workers = workers,
                           .messages = me.rank() % of_host == 0 ? &messages : nullptr,
@@ -174,6 +190,54 @@ TEST(Hogwild, RanksOfOneHostShareTheWeights) {
   EXPECT_LE(on_hosts(2, 1, options).objective, optimum(kLogistic) * 1.01);
   options.threads = 2, options.cluster_size = 0;
   EXPECT_LE(on_hosts(2, 1, options).objective, optimum(kLogistic) * 1.01);
+}
+
+// A rank whose epochs begin after the first cluster of its host has visited its rows.
+class AfterTheFirst final : public Ranks {
+ public:
+  AfterTheFirst(Ranks& ranks, const internal::SharedWeights& shared)
+      : ranks_(ranks), shared_(shared) {}
+  int rank() const override { return ranks_.rank(); }
+  int size() const override { return ranks_.size(); }
+  void sum(std::span<double> values) override { ranks_.sum(values); }
+  // The last collective before an epoch.
+  void max(std::span<double> values) override {
+    ranks_.max(values);
+    const auto limit = Deadline::in(std::chrono::seconds(5));
+    while (shared_.ended(0).load(std::memory_order_acquire) == 0 && !limit.passed())
+      std::this_thread::yield();
+    EXPECT_EQ(shared_.ended(0).load(std::memory_order_acquire), 1U);
+  }
+  std::vector<std::string> gather(const std::string& mine) override { return ranks_.gather(mine); }
+  std::vector<std::string> exchange(std::vector<std::string> to) override {
+    return ranks_.exchange(std::move(to));
+  }
+  std::uint64_t exchanged_bytes() const override { return ranks_.exchanged_bytes(); }
+  bool in_memory() const override { return ranks_.in_memory(); }
+
+ private:
+  Ranks& ranks_;
+  internal::SharedWeights shared_;
+};
+
+// One exchange in each epoch gives other weights than several.
+TEST(Hogwild, AFirstClusterOfFewRowsDoesNotEndTheExchangesOfItsHost) {
+  const auto weights_with = [](std::int64_t exchange_rows) {
+    const HogwildOptions options{.exchange_rows = exchange_rows, .epochs = 2};
+    HostMemory memory(hogwild_memory(kLaw.columns, 2, options));
+    std::vector<double> weights;
+    on_thread_ranks(2, [&](Ranks& me) {
+      AfterTheFirst later(me, {memory.get(), kLaw.columns, 2});
+      Ranks& mine = me.rank() == 0 ? me : static_cast<Ranks&>(later);
+      const auto rows = me.rank() == 0 ? generate(kLaw, 0, 10) : generate(kLaw, 10, 1000);
+      const HostPlace place{.memory = memory.get(), .first_worker = me.rank(), .workers = 2};
+      auto result = hogwild({&rows, rows.labels, kLogistic}, kLaw.columns, mine, place, options);
+      if (me.rank() == 0) weights = std::move(result.weights);
+    });
+    return weights;
+  };
+  EXPECT_EQ(weights_with(64), weights_with(64));
+  EXPECT_NE(weights_with(64), weights_with(1'000'000));
 }
 
 TEST(Hogwild, HostsAreClustersOfARing) {

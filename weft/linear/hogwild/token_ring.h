@@ -12,8 +12,9 @@
 // about once in each copy. Then the cluster visits some more rows, and passes the token on. Nobody
 // waits for the token.
 //
-// Within a host the clusters' weights lie in shared memory. Between hosts the exchange is two
-// messages, Δ and u, and the host goes on with its rows while they travel.
+// Within a host the clusters' weights lie in shared memory. If the first worker of a cluster has
+// visited its rows, an earlier cluster takes its turns (internal/cluster_member.h). Between hosts
+// the exchange is two messages, Δ and u, and the host goes on with its rows while they travel.
 #pragma once
 
 #include <cstddef>

@@ -5,10 +5,13 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstddef>
+#include <cstdint>
 #include <deque>
 #include <numeric>
 #include <vector>
 
+#include "weft/linear/hogwild/internal/cluster_member.h"
 #include "weft/linear/hogwild/testing/thread_ring.h"
 
 namespace weft::linear {
@@ -48,6 +51,38 @@ TEST(TokenRing, CopiesFollowTheSumOfAllChanges) {
     EXPECT_LT(growth, 1.2) << clusters;
     for (const auto& copy : w) EXPECT_NEAR(copy[0], w[0][0], 0.05 * w[0][0]);
   }
+}
+
+// Three clusters in memory. Of those that have not ended, only the one whose turn it is, or the
+// nearest before it, exchanges.
+TEST(TokenRing, AClusterTakesTheTurnsOfThoseAfterItThatHaveEnded) {
+  constexpr std::int64_t kRows = 64;
+  std::vector<std::uint64_t> memory(internal::SharedWeights::bytes(1, 3) / 8 + 1);
+  const internal::SharedWeights shared(reinterpret_cast<std::byte*>(memory.data()), 1, 3);
+  std::vector<internal::ClusterMember> members;
+  for (int cluster = 0; cluster < 3; ++cluster) members.emplace_back(shared, cluster, kRows);
+  std::vector<std::vector<float>> w(3, {0}), s = w;
+  // Each cluster has a turn, which takers[cluster] takes.
+  const auto circle = [&](const std::array<std::size_t, 3>& takers) {
+    for (std::size_t holder = 0; holder < 3; ++holder) {
+      ASSERT_EQ(shared.turn().load(), holder);
+      for (int c = 0; c < 3; ++c)
+        w[static_cast<std::size_t>(c)][0] = shared.weights(c)[0] += static_cast<float>(1 + c);
+      for (const std::size_t other : takers) {
+        if (other != takers[holder]) members[other].poll(kRows);
+      }
+      members[takers[holder]].poll(kRows);
+      exchange(w[holder], s[holder], w[(holder + 1) % 3], mixing(3));
+      for (int c = 0; c < 3; ++c)
+        EXPECT_EQ(shared.weights(c)[0], w[static_cast<std::size_t>(c)][0]) << holder << " " << c;
+      members[takers[holder]].poll(kRows);
+    }
+  };
+  circle({0, 1, 2});
+  shared.ended(0).store(1);
+  circle({2, 1, 2});
+  shared.ended(2).store(1);
+  circle({1, 1, 1});
 }
 
 // Hosts that poll in turn: each message arrives `delay` polls after it was sent.

@@ -1,5 +1,6 @@
-// The memory that the workers of a host share: a copy of the weights for each cluster, locks, and
-// whose turn the exchange is. It has no addresses, so processes may map it at different places.
+// The memory that the workers of a host share: a copy of the weights for each cluster, locks, whose
+// turn the exchange is, and which clusters have ended. It has no addresses, so processes may map it
+// at different places.
 #pragma once
 
 #include <atomic>
@@ -18,7 +19,8 @@ class SharedWeights {
 
   static std::size_t bytes(std::size_t weights, int clusters) {
     const std::size_t copies = 2 * static_cast<std::size_t>(clusters) * lines(weights) * kLine;
-    return copies + kLine + lines(weights) * sizeof(std::uint32_t);
+    const std::size_t words = lines(weights) + static_cast<std::size_t>(clusters);
+    return copies + kLine + words * sizeof(std::uint32_t);
   }
 
   int clusters() const { return clusters_; }
@@ -27,6 +29,11 @@ class SharedWeights {
   std::span<float> snapshot(int cluster) const { return copy(2 * cluster + 1); }
   // The cluster that may exchange.
   std::atomic_ref<std::uint32_t> turn() const { return std::atomic_ref(words()[0]); }
+  // 1: the first worker of the cluster has visited its rows of this epoch.
+  std::atomic_ref<std::uint32_t> ended(int cluster) const {
+    const std::size_t first = kLine / sizeof(std::uint32_t) + lines(weights_);  // behind the locks
+    return std::atomic_ref(words()[first + static_cast<std::size_t>(cluster)]);
+  }
   // The lock of all weights, and that of the line of a column. 1: taken.
   std::atomic_ref<std::uint32_t> lock() const { return std::atomic_ref(words()[1]); }
   std::atomic_ref<std::uint32_t> lock_of_line(std::size_t line) const {
