@@ -230,6 +230,11 @@ void Unsent::encode(const Codec& codec, std::int64_t first, std::span<float> val
   codec.add(std::span<const std::byte>(wire).subspan(begin), draw, memory);
 }
 
+void forget_not_finite(std::span<const float> result, std::span<float> memory) {
+  for (std::size_t i = 0; i < memory.size(); ++i)
+    memory[i] = std::isfinite(result[i]) ? memory[i] : 0.0f;
+}
+
 namespace {
 
 class PlainReducer final : public StagedReducer {

@@ -286,6 +286,24 @@ TEST(Reducer, DeltaKeepsNoErrorOfSumsOfSixteenBits) {
   }
 }
 
+TEST(Reducer, DeltaDoesNotKeepNumbersThatAreNotFinite) {
+  for (const char* codec : kCodecs) {
+    for (const int world : {2, 4}) {
+      Ranks ranks(std::string(codec) + ",delta", unit_of(3000), world);
+      for (std::uint64_t step = 0; step < 3; ++step) {
+        auto values = gradients(world, 3000, step);
+        if (step == 1) {
+          values[1][500] = std::numeric_limits<float>::quiet_NaN();
+          values[1][1010] = std::numeric_limits<float>::infinity();
+        }
+        ranks.step(values);
+        for (std::size_t i = 0; i < 3000 && step != 1; ++i)
+          ASSERT_TRUE(std::isfinite(values[0][i])) << codec << ", world " << world << ", " << i;
+      }
+    }
+  }
+}
+
 TEST(Reducer, ContinuesFromItsStateBitForBit) {
   for (const auto& spec : specs()) {
     for (const int world : {2, 4}) {

@@ -47,7 +47,11 @@ class FlatReducer : public StagedReducer {
   }
   // Called when all codes are added to sums().
   void finish() {
-    if (delta()) std::copy(agreed_.now().begin(), agreed_.now().end(), values().begin());
+    if (delta()) {
+      std::copy(agreed_.now().begin(), agreed_.now().end(), values().begin());
+      forget_not_finite(values(), unsent_.all());
+      forget_not_finite(values(), agreed_.now());
+    }
     is_in_range_ =
         spec_.kind != Kind::kF16 ||
         kernels::is_within(values().data(), unit_.count, std::numeric_limits<float>::max());
@@ -243,6 +247,7 @@ class ShardedReducer final : public FlatReducer {
                       draw(static_cast<std::uint32_t>(unit_.world + rank)), part(sum, shard(rank)));
     }
     finish();
+    if (delta()) forget_not_finite(part(values(), shard(unit_.rank)), sum_.now());
     return std::nullopt;
   }
 
