@@ -77,8 +77,8 @@ class Unsent {
   std::span<const float> before_;  // feedback: values_ at the begin of the step
 };
 
-// Sets the numbers of a memory to 0 where the result is not finite. The result is equal on all ranks,
-// so with delta their memories still add up to the sum that they share.
+// Sets the numbers of a memory to 0 where the result is not finite. The result is equal on all
+// ranks, so with delta their memories still add up to the sum that they share.
 void forget_not_finite(std::span<const float> result, std::span<float> memory);
 
 // The shard that the rank sums in the sharded exchange. Empty for the last ranks if shards are

@@ -30,6 +30,7 @@ Predictions predict(const Model& model, const SparseRows& rows, bool probabiliti
 struct Quality {
   std::uint64_t rows = 0, correct = 0;
   double squared_errors = 0;  // Σ (p - y)²
+  // Means of p and y.
   double mean_p = 0, mean_y = 0;
   // Σ (p - mean_p)², Σ (y - mean_y)² and Σ (p - mean_p)(y - mean_y).
   double pp = 0, yy = 0, py = 0;
