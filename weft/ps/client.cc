@@ -12,7 +12,9 @@
 #include "weft/ps/client.h"
 
 #include <algorithm>
+#include <exception>
 
+#include "weft/base/caught/caught.h"
 #include "weft/net/stream/bytes.h"
 #include "weft/ps/internal/client_requests.h"
 #include "weft/ps/internal/client_rows.h"
@@ -99,8 +101,8 @@ void Client::Impl::change_membership(Op op) {
 void Client::Impl::wait(Ticket ticket, Deadline deadline) {
   try {
     requests_.await(ticket, deadline);
-  } catch (const Error& error) {
-    rows_.abandon(ticket, error);
+  } catch (const std::exception& error) {
+    rows_.abandon(ticket, as_error(error));
     throw;
   }
   const std::optional<Error> error = requests_.close(ticket);

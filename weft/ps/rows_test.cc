@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <thread>
@@ -371,6 +372,32 @@ TEST(Tables, APullThatEndsAtItsDeadlineLeavesTheCallersMemoryAlone) {
   EXPECT_EQ(rows[0], -1);
   fast.wait(fast.pull_rows("words", Keys{1}, rows));
   EXPECT_EQ(rows[0], 1);
+}
+
+// A request has 4 MiB. Four are outstanding, and wait for the slower worker; the fifth finds no
+// memory.
+TEST(Tables, APullThatFindsNoMemoryInTimeLeavesTheCallersMemoryAlone) {
+  Cluster cluster(1);
+  ClientOptions short_of_time = cluster.client(0);
+  short_of_time.timeout = 300ms;
+  Client fast(short_of_time), slow(cluster.client(1));
+  const std::vector<TableSpec> tables{{.name = "words", .row_floats = 1024, .rule = Add{}}};
+  for (Client* const client : {&fast, &slow}) {
+    client->define({}, mode(kSync), tables);
+    client->join();
+  }
+  fast.wait(fast.push());
+  Keys keys(5 * 1024);
+  for (std::size_t i = 0; i < keys.size(); ++i) keys[i] = i;
+  Floats rows(1024 * keys.size(), -1.0f);
+  expect_refused([&] { fast.pull_rows("words", keys, rows); }, Errc::kTimeout,
+                 "it may wait for a slower worker");
+  slow.wait(slow.push());
+  // The answers to the four come first.
+  Floats one(1024, -1.0f);
+  fast.wait(fast.pull_rows("words", Keys{1}, one), Deadline::in(20s));
+  EXPECT_EQ(one[0], 0);
+  EXPECT_EQ(std::count(rows.begin(), rows.end(), -1.0f), std::ssize(rows));
 }
 
 }  // namespace rows_test

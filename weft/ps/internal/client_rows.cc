@@ -108,21 +108,34 @@ ClientRows::Ticket ClientRows::push(const std::string& name, std::span<const std
   const std::vector<Places> places = divide(table, keys, gradients.size());
   check_rows(table, keys, gradients);
   requests_.await_commands();
-  const RowCall call{number, keys, lr, requests_.open_ticket()};
-  const std::size_t most = rows_of_request(table.width);
-  for (std::size_t first = 0; first < keys.size(); first += most) {
-    for (std::uint32_t shard = 0; shard < requests_.options().servers; ++shard) {
-      const std::span<const std::uint32_t> of_shard(places[shard]);
-      if (first >= of_shard.size()) continue;
-      send_push(call, shard, of_shard.subspan(first, std::min(most, of_shard.size() - first)),
-                gradients);
+  return send_parts({number, keys, lr, requests_.open_ticket()}, places,
+                    [&](const RowCall& call, std::uint32_t shard, Part part) {
+                      send_push(call, shard, part, gradients);
+                    });
+}
+
+ClientRows::Ticket ClientRows::send_parts(
+    const RowCall& call, const std::vector<Places>& places,
+    const std::function<void(const RowCall&, std::uint32_t shard, Part)>& send) {
+  const std::size_t most = rows_of_request(tables_[call.table].width);
+  try {
+    for (std::size_t first = 0; first < call.keys.size(); first += most) {
+      for (std::uint32_t shard = 0; shard < requests_.options().servers; ++shard) {
+        const Part of_shard(places[shard]);
+        if (first >= of_shard.size()) continue;
+        send(call, shard, of_shard.subspan(first, std::min(most, of_shard.size() - first)));
+      }
     }
+  } catch (...) {
+    // The caller gets no ticket. The answers to the requests that were sent must not be written to
+    // its memory.
+    requests_.forget(call.ticket);
+    throw;
   }
   return call.ticket;
 }
 
-void ClientRows::send_push(const RowCall& call, std::uint32_t shard,
-                           std::span<const std::uint32_t> places,
+void ClientRows::send_push(const RowCall& call, std::uint32_t shard, Part places,
                            std::span<const float> gradients) {
   const RowTable& table = tables_[call.table];
   const std::size_t floats = places.size() * table.width;
@@ -163,21 +176,14 @@ ClientRows::Ticket ClientRows::pull(const std::string& name, std::span<const std
   const std::uint32_t number = find_table(name);
   const RowTable& table = tables_[number];
   const std::vector<Places> places = divide(table, keys, rows.size());
-  const RowCall call{number, keys, -1, requests_.open_ticket()};
-  const std::size_t most = rows_of_request(table.width);
-  for (std::size_t first = 0; first < keys.size(); first += most) {
-    for (std::uint32_t shard = 0; shard < requests_.options().servers; ++shard) {
-      const std::span<const std::uint32_t> of_shard(places[shard]);
-      if (first >= of_shard.size()) continue;
-      send_pull(call, shard, of_shard.subspan(first, std::min(most, of_shard.size() - first)),
-                rows);
-    }
-  }
-  return call.ticket;
+  return send_parts({number, keys, -1, requests_.open_ticket()}, places,
+                    [&](const RowCall& call, std::uint32_t shard, Part part) {
+                      send_pull(call, shard, part, rows);
+                    });
 }
 
-void ClientRows::send_pull(const RowCall& call, std::uint32_t shard,
-                           std::span<const std::uint32_t> places, std::span<float> rows) {
+void ClientRows::send_pull(const RowCall& call, std::uint32_t shard, Part places,
+                           std::span<float> rows) {
   const RowTable& table = tables_[call.table];
   const std::size_t floats = places.size() * table.width;
   Outstanding pull;

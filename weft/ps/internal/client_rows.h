@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <span>
@@ -48,6 +49,7 @@ class ClientRows {
     std::unique_ptr<compress::Codec> push_codec, pull_codec;
   };
   using Places = std::vector<std::uint32_t>;
+  using Part = std::span<const std::uint32_t>;  // of the places of a shard
   // Rows of an outstanding request.
   struct RowRequest {
     std::uint64_t offset = 0;  // of their memory
@@ -69,10 +71,13 @@ class ClientRows {
   void check_rows(const RowTable& table, std::span<const std::uint64_t> keys,
                   std::span<const float> values) const;
   std::uint64_t take_memory(std::uint64_t bytes);
-  void send_push(const RowCall& call, std::uint32_t shard, std::span<const std::uint32_t> places,
+  // Calls `send` for the rows of each request. Returns the ticket of the call, which is forgotten
+  // if it throws.
+  Ticket send_parts(const RowCall& call, const std::vector<Places>& places,
+                    const std::function<void(const RowCall&, std::uint32_t shard, Part)>& send);
+  void send_push(const RowCall& call, std::uint32_t shard, Part places,
                  std::span<const float> gradients);
-  void send_pull(const RowCall& call, std::uint32_t shard, std::span<const std::uint32_t> places,
-                 std::span<float> rows);
+  void send_pull(const RowCall& call, std::uint32_t shard, Part places, std::span<float> rows);
   void take_rows(const Request& pull, const RowRequest& rows, std::string_view payload);
 
   ClientRequests& requests_;
