@@ -205,6 +205,29 @@ TEST(Client, PushesAndPullsWithoutTheCodecOnRequest) {
                  "a pull without the codec needs pull_deltas");
 }
 
+// The values of an exact pull are those that the worker has, also where it else pulls differences.
+TEST(Client, CompensatesTheDelaySinceItsPullWithoutTheCodec) {
+  Cluster cluster(1);
+  Options options = options_with(kernels::Sgd{.lr = 1}, kAsync);
+  options.delay_compensation = 1;
+  options.pull_deltas = true;
+  Client one(cluster.client(0)), other(cluster.client(1));
+  for (Client* const client : {&one, &other}) {
+    client->define(tensors(), options);
+    client->join();
+  }
+  const auto push = [](Client& client, float gradient) {
+    for (float& value : client.gradient("bias")) value = gradient;
+    client.wait(client.push({"bias"}));
+  };
+  push(other, -10);
+  one.wait(one.pull({}, Coding::kExact));
+  EXPECT_THAT(one.value("bias"), ElementsAre(9, 11));
+  push(one, 1);
+  one.wait(one.pull({}, Coding::kExact));
+  EXPECT_THAT(one.value("bias"), ElementsAre(8, 10));
+}
+
 // A pull is a command of the client, too: the turns of randomk are those of each direction alone.
 TEST(Client, PushesAndPullsEachElementInItsTurnThroughRandomK) {
   const std::vector<float> zeros(1000, 0.0f);

@@ -324,6 +324,21 @@ TEST(Shard, CompensatesTheDelayOfAGradient) {
   EXPECT_NEAR(values(adaptive.shard)[0], 0 - 0.5 * compensated, 1e-6);
 }
 
+TEST(Shard, CompensatesTheDelaySinceThePullOfTheProcessThatCounts) {
+  Options options = options_with(kernels::Sgd{.lr = 1}, kAsync);
+  options.delay_compensation = 1;
+  Workers setup(options, 2);
+  Commands again(999, 0);
+  done(setup.shard, again.join());
+  done(setup.shard, setup.workers[1].push({-10, 0, 0}));
+  Request mark = setup.workers[0].pull();  // of the process before
+  mark.op = Op::kMark;
+  setup.shard.apply(mark);
+  done(setup.shard, again.push({1, 0, 0}));
+  // a[0]: 1 + 1 (11 - 1) = 11.
+  EXPECT_THAT(values(setup.shard), ElementsAre(0, 2, 3));
+}
+
 TEST(Shard, CountsTheStalenessOfPushes) {
   Workers setup(options_with(std::nullopt, kAsync), 2);
   done(setup.shard, setup.workers[0].push({1, 1, 1}, {}, 0));

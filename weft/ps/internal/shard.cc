@@ -143,7 +143,9 @@ Answer Shard::change(const Request& command) {
     case Op::kLeave:
     case Op::kDrop: return leave(command);
     case Op::kMark:
-      if (const auto pulled = workers_.pulled(command.worker); !pulled.empty())
+      // A former process of the worker may still pull.
+      if (const auto pulled = workers_.pulled(command.worker);
+          !pulled.empty() && workers_.counts(command.worker, command.client))
         tensors_.copy(tensors_.keys_of(command), pulled);
       return {};
     case Op::kPush: return push(command);

@@ -58,10 +58,7 @@ class Shard {
   // Writes the values that a checked pull asks for, through the codec of pulls.
   void read(const Request& pull, std::span<std::byte> out) const;
   // True if a pull must be followed by kMark.
-  bool marks() const {
-    const Options& options = tensors_.options();
-    return options.delay_compensation > 0 && !options.pull_deltas;
-  }
+  bool marks() const { return tensors_.options().delay_compensation > 0; }
 
   ShardStats stats() const;
   // Workers that count, with the client that each belongs to.
