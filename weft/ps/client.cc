@@ -125,6 +125,7 @@ void Client::Impl::take(const Request& request, const Answer& answer, std::strin
                         bool is_wanted) {
   // Also if nobody waits any more: the memory of the rows is free now.
   rows_.take(request, payload, is_wanted);
+  if (internal::is_refused(answer)) return tensors_.take_refusal(request);
   if (!is_wanted) return;
   tensors_.take(request, answer, payload);
   if (request.op == Op::kSave) saved_ = std::string(payload);

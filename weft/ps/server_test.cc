@@ -205,6 +205,40 @@ TEST(Client, PushesAndPullsWithoutTheCodecOnRequest) {
                  "a pull without the codec needs pull_deltas");
 }
 
+// topk:0.1 sends one element of a tensor of five. The later pushes send the rest, once.
+TEST(Client, KeepsWhatTheCodecHasNotSentWhenAPushIsRefused) {
+  Cluster cluster(1);
+  Client client(cluster.client(0));
+  Options options = options_with(std::nullopt, kAsync);
+  options.push_codec = "topk:0.1";
+  client.define(tensors(), options);
+  const auto push = [&](const std::vector<float>& delta, Coding coding = Coding::kCodec) {
+    std::copy(delta.begin(), delta.end(), client.gradient("weight").begin());
+    return client.push({"weight"}, -1, coding);
+  };
+  const auto expect_weight = [&](const std::vector<float>& expected) {
+    client.wait(client.pull());
+    EXPECT_THAT(client.value("weight"), ::testing::ElementsAreArray(expected));
+  };
+  expect_refused([&] { client.wait(push({1, 2, 3, 4, 50})); }, Errc::kInvalidArgument,
+                 "has not joined");
+  client.join();
+  client.wait(push({1, 2, 3, 4, 50}));
+  client.wait(push({0, 0, 0, 0, 0}));
+  expect_weight({1, 2, 3, 8, 55});
+  client.leave();
+  const Client::Ticket coded = push({9, 0, 0, 0, 0}), exact = push({0, 0, 0, 0, 9}, Coding::kExact);
+  for (const Client::Ticket ticket : {coded, exact})
+    expect_refused([&] { client.wait(ticket); }, Errc::kAborted, "does not count any more");
+  client.join();
+  client.wait(push({0, 0, 0, 0, 0}));
+  expect_weight({1, 2, 6, 8, 55});
+  client.wait(push({0, 0, 0, 0, 0}));
+  expect_weight({1, 4, 6, 8, 55});
+  client.wait(push({0, 0, 0, 0, 0}));
+  expect_weight({2, 4, 6, 8, 55});
+}
+
 // The values of an exact pull are those that the worker has, also where it else pulls differences.
 TEST(Client, CompensatesTheDelaySinceItsPullWithoutTheCodec) {
   Cluster cluster(1);

@@ -46,7 +46,7 @@ void ClientTensors::define(const std::vector<Tensor>& tensors, const Options& op
   if (compress::parse(options.push_codec).memory == compress::Memory::kFeedback)
     residual_.assign(count, 0);
   stride_ = (sizeof(float) * count + kLine - 1) / kLine * kLine;
-  slots_.assign(static_cast<std::size_t>(client.pipeline), 0);
+  slots_.assign(static_cast<std::size_t>(client.pipeline), Slot{});
 }
 
 Definition ClientTensors::definition_of(std::uint32_t shard,
@@ -113,18 +113,37 @@ ClientTensors::Ticket ClientTensors::push(const std::vector<std::string>& names,
   for (const auto& [name, i] : index_) {
     if (chosen[i]) check_finite(name, slot() + tensors_[i].offset, tensors_[i].count);
   }
-  const Ticket ticket = requests_.open_ticket();
+  Slot& push = slots_[slot_];
+  push.ticket = requests_.open_ticket();
+  push.requests.clear();
+  push.undo = residual_;
   for (std::uint32_t i = 0; i < requests_.options().servers; ++i) {
     Outstanding request = requests_.command(Op::kPush, i);
     request.request.version = shards_[i].version;
     request.request.lr = lr;
     request.request.exact = coding == Coding::kExact;
     load(request, shards_[i], chosen, slot());
-    requests_.send(i, std::move(request), ticket);
+    push.requests.push_back(request.request.id);
+    requests_.send(i, std::move(request), push.ticket);
   }
-  slots_[slot_] = ticket;
+  for (std::size_t i = 0; i < residual_.size(); ++i) push.undo[i] -= residual_[i];
   slot_ = (slot_ + 1) % slots_.size();
-  return ticket;
+  return push.ticket;
+}
+
+// Later pushes may be outstanding, whose residuals begin with that of this one. So its difference
+// is added.
+void ClientTensors::take_refusal(const Request& request) {
+  if (request.op != Op::kPush || residual_.empty()) return;
+  for (const Slot& push : slots_) {
+    if (push.requests.size() <= request.shard || push.requests[request.shard] != request.id)
+      continue;
+    for (const Piece& piece : shards_[request.shard].pieces) {
+      const std::size_t first = offset_of(piece);
+      for (std::size_t i = first; i < first + static_cast<std::size_t>(piece.count); ++i)
+        residual_[i] += push.undo[i];
+    }
+  }
 }
 
 ClientTensors::Ticket ClientTensors::pull(const std::vector<std::string>& names, Coding coding) {

@@ -41,6 +41,8 @@ class ClientTensors {
 
   // The answer to a push or pull.
   void take(const Request& request, const Answer& answer, std::string_view payload);
+  // A server has refused it. The codec of pushes then has what it had before the push.
+  void take_refusal(const Request& request);
   // The ticket is closed. If it was that of the pull: its values count, or not.
   void finish(Ticket ticket, bool is_done);
   // The servers do not know any more what this worker has.
@@ -58,6 +60,12 @@ class ClientTensors {
     std::uint64_t version = 0;           // of the last pull
     std::vector<std::uint32_t> encoded;  // by piece: how often it went through the codec of pushes
   };
+  // The last push from a part of the shared memory.
+  struct Slot {
+    Ticket ticket = 0;                    // 0: none
+    std::vector<std::uint64_t> requests;  // by shard: number of the request
+    std::vector<float> undo;              // by element: the residual before the push less that after
+  };
   struct Pull {
     Ticket ticket = 0;
     std::vector<bool> tensors;
@@ -72,7 +80,7 @@ class ClientTensors {
   void pull_deltas(std::uint32_t number, const std::vector<bool>& chosen, Ticket ticket);
   void take_values(const Request& pull, std::string_view payload);
   void take_deltas(const Request& pull, std::string_view payload);
-  void free_slot() { requests_.wait(slots_[slot_], requests_.patience()); }
+  void free_slot() { requests_.wait(slots_[slot_].ticket, requests_.patience()); }
   float* slot() const { return reinterpret_cast<float*>(requests_.memory() + slot_ * stride_); }
   float* area(int number) const;
   // Offset of a piece in an area, in elements.
@@ -86,7 +94,7 @@ class ClientTensors {
   std::map<std::string, std::size_t> index_;
   std::vector<Shard> shards_;
   std::uint64_t stride_ = 0;   // bytes of a slot or area
-  std::vector<Ticket> slots_;  // the last push from each; 0: none
+  std::vector<Slot> slots_;
   std::size_t slot_ = 0;
   std::optional<Pull> pull_;
   std::unique_ptr<compress::Codec> push_codec_, pull_codec_, delta_codec_;
