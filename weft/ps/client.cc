@@ -4,7 +4,8 @@
 //
 // Commands have numbers for each shard, and a shard applies them in this order. So push() and
 // pull() need not wait for what was sent before. Only while differences are pulled, commands wait
-// here (await_commands()): a server drops a command whose predecessor it has not applied.
+// here (await_commands()): a server drops a command whose predecessor it has not applied, unless it
+// is a pull of differences, too.
 //
 // define() works in this order: sizes of tensors and rows, one shared memory for both, places in
 // it, requests. A connection hands over the descriptor of the memory, so the memory comes before

@@ -344,6 +344,31 @@ TEST(Client, SavesAndLoadsTheStateOfTheServers) {
   expect_refused([&] { other.load(saved.substr(0, 40)); }, Errc::kInvalidArgument, "");
 }
 
+// A pull of values and one of differences go to the same shard. The first waits for the slower
+// worker, and the second for the first.
+TEST(Client, PullsValuesAndDifferencesTogetherWhileItWaitsForASlowerWorker) {
+  Cluster cluster(1);
+  Options options = options_with(std::nullopt, kSync);
+  options.pull_deltas = true;
+  Client fast(cluster.client(0)), slow(cluster.client(1));
+  for (Client* const client : {&fast, &slow}) {
+    client->define(tensors(), options);
+    client->join();
+    for (const char* tensor : {"weight", "bias"})
+      for (float& value : client->gradient(tensor)) value = 1;
+  }
+  fast.wait(fast.pull({"weight"}));
+  fast.wait(fast.push());
+  const Client::Ticket both = fast.pull();
+  expect_refused([&] { fast.wait(both, Deadline::in(50ms)); }, Errc::kTimeout,
+                 "it may wait for a slower worker");
+  slow.wait(slow.push());
+  fast.wait(both, Deadline::in(5s));
+  EXPECT_THAT(fast.value("weight"), ElementsAre(3, 4, 5, 6, 7));
+  EXPECT_THAT(fast.value("bias"), ElementsAre(1, 3));
+  fast.wait(fast.push());
+}
+
 TEST(Client, WaitsForItsPullOfDifferencesBeforeItLoads) {
   Cluster cluster(1);
   Options options = options_with(std::nullopt, kSync);

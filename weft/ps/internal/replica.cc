@@ -114,16 +114,16 @@ void Replica::request(Token token, const Request& request, std::span<std::byte> 
   if (is_of_server(request.op)) {
     return replies_.give(token, refused(request, "only a server gives this command"));
   }
-  switch (shard_.turn(request)) {
-    case Shard::Turn::kEarly: return;  // an earlier one got lost; the client sends both again
-    case Shard::Turn::kRepeated: return answer_at(applied_, token, shard_.answered(request));
-    case Shard::Turn::kNext: break;
-  }
+  const Shard::Turn turn = shard_.turn(request);
+  if (turn == Shard::Turn::kRepeated) return answer_at(applied_, token, shard_.answered(request));
+  // It may be early: the one before it may wait for slower workers.
   if (request.op == Op::kPullDelta) {
     waiting_.push_back({token, request, {}, {}});
     waiting_.back().pull.payload = {};
     return serve_waiting();
   }
+  // An earlier one got lost; the client sends both again.
+  if (turn == Shard::Turn::kEarly) return;
   Answer answer = submit(request);
   answer_at(applied_, token, std::move(answer));
   serve_waiting();
