@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "weft/base/random.h"
@@ -378,6 +379,34 @@ TEST(Shard, DecodesPushesAndEncodesPulls) {
     cut.payload = std::string_view(payload).substr(0, size);
     EXPECT_THAT(refused(setup.shard, cut), HasSubstr("worker 0 pushed"));
   }
+}
+
+// Codes of a tensor may be more than 4 GiB, and so may the answer to a pull of differences.
+TEST(Shard, CountsTheBytesOfCodesAndAnswersIn64Bits) {
+  const auto codec = compress::make_codec(compress::parse("bf16"));
+  const compress::Draw draw = internal::draw_of(1, {}, 0, 5);
+  const std::string codes = internal::encode_values(*codec, Floats{1, 2, 3, 4}, draw, nullptr);
+  std::uint64_t size = 0;
+  ASSERT_GE(codes.size(), sizeof size);
+  std::memcpy(&size, codes.data(), sizeof size);
+  EXPECT_EQ(size, 8u);
+
+  internal::Applied applied;
+  Request command;
+  command.client = 7;
+  command.sequence = 1;
+  Answer answer;
+  answer.payload = "values";
+  applied.add(command, answer);
+  internal::ByteWriter out;
+  applied.put(out);
+  const std::string state = out.take();
+  const std::size_t bytes = encode(answer).size();
+  ASSERT_GE(state.size(), bytes + sizeof size);
+  std::memcpy(&size, state.data() + state.size() - bytes - sizeof size, sizeof size);
+  EXPECT_EQ(size, bytes);
+  internal::ByteReader in(state);
+  EXPECT_EQ(internal::Applied::taken(in).answer(command).payload, "values");
 }
 
 // The worker adds what it gets; with a codec, the rest comes with later pulls.

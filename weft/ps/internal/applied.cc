@@ -1,6 +1,7 @@
 #include "weft/ps/internal/applied.h"
 
 #include <algorithm>
+#include <string>
 #include <utility>
 
 namespace weft::ps::internal {
@@ -34,7 +35,10 @@ void Applied::put(ByteWriter& out) const {
     out.put(static_cast<std::uint32_t>(client.answers.size()));
     for (const auto& [sequence, answer] : client.answers) {
       out.put(sequence);
-      out.put_text(encode(answer));
+      // An answer has the values of a pull, perhaps more than 4 GiB.
+      const std::string bytes = encode(answer);
+      out.put(static_cast<std::uint64_t>(bytes.size()));
+      out.put_bytes(bytes);
     }
   }
 }
@@ -46,7 +50,7 @@ Applied Applied::taken(ByteReader& in) {
     client.last = in.take<std::uint64_t>();
     for (std::uint32_t answers = in.take<std::uint32_t>(); answers > 0; --answers) {
       const auto sequence = in.take<std::uint64_t>();
-      client.answers[sequence] = decode_answer(in.take_text());
+      client.answers[sequence] = decode_answer(in.take_view(in.take<std::uint64_t>(), 1));
     }
   }
   return applied;

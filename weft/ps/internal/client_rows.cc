@@ -18,8 +18,6 @@ constexpr std::uint64_t kRequestBytes = 4 << 20;
 constexpr std::uint64_t kRequests = 4;
 // Commands of an eviction to a shard, so that other requests are served between them.
 constexpr std::uint64_t kEvictParts = 64;
-// Head of a codec's bytes.
-constexpr std::uint64_t kCodecHead = 8;
 
 std::uint64_t value_bytes(const compress::Codec* codec, std::size_t floats) {
   return codec == nullptr

@@ -12,8 +12,10 @@ constexpr std::size_t kPad = 4;
 
 // Before the bytes of a codec.
 struct Head {
-  std::uint32_t size = 0, step = 0;
+  std::uint64_t size = 0;
+  std::uint32_t step = 0, unused = 0;
 };
+static_assert(sizeof(Head) == kCodecHead);
 
 }  // namespace
 
@@ -33,7 +35,7 @@ std::string encode_values(const compress::Codec& codec, std::span<const float> v
   std::vector<std::byte> wire;
   wire.reserve(static_cast<std::size_t>(codec.bytes(static_cast<std::int64_t>(values.size()))));
   codec.encode(values, draw, wire, residual);
-  const Head head{static_cast<std::uint32_t>(wire.size()), static_cast<std::uint32_t>(draw.step)};
+  const Head head{.size = wire.size(), .step = static_cast<std::uint32_t>(draw.step)};
   std::string bytes(sizeof head + (wire.size() + kPad - 1) / kPad * kPad, '\0');
   std::memcpy(bytes.data(), &head, sizeof head);
   if (!wire.empty()) std::memcpy(bytes.data() + sizeof head, wire.data(), wire.size());
@@ -45,8 +47,10 @@ void decode_values(const compress::Codec& codec, std::string_view& bytes,
   Head head;
   if (bytes.size() < sizeof head) throw Error(Errc::kCorrupt, "too few bytes");
   std::memcpy(&head, bytes.data(), sizeof head);
-  const std::size_t padded = (std::size_t{head.size} + kPad - 1) / kPad * kPad;
-  if (bytes.size() - sizeof head < padded) throw Error(Errc::kCorrupt, "too few bytes");
+  const std::size_t left = bytes.size() - sizeof head;
+  if (head.size > left) throw Error(Errc::kCorrupt, "too few bytes");
+  const std::size_t padded = (head.size + kPad - 1) / kPad * kPad;
+  if (padded > left) throw Error(Errc::kCorrupt, "too few bytes");
   // The codec reads words, so its bytes must be aligned.
   std::vector<std::byte> words(padded);
   if (padded > 0) std::memcpy(words.data(), bytes.data() + sizeof head, padded);

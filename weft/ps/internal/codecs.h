@@ -1,6 +1,7 @@
 // Values through a codec, as bytes: the same for clients and servers.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <span>
@@ -14,8 +15,10 @@ namespace weft::ps::internal {
 
 // The codec of a text as in Options. nullptr: "none". Throws as compress::parse().
 std::unique_ptr<compress::Codec> codec_of(const std::string& text);
-// Bytes of values through a codec are preceded by their number and by the step of the draw, and
-// padded to 4. The draw of randomk is different in each step; steps are below 2^32.
+// Bytes of values through a codec are preceded by their number and by the step of the draw, which
+// take kCodecHead bytes, and padded to 4. The draw of randomk is different in each step; steps are
+// below 2^32.
+inline constexpr std::size_t kCodecHead = 16;
 std::string encode_values(const compress::Codec& codec, std::span<const float> values,
                           const compress::Draw& draw, float* residual);
 // Adds the values of the next such encoding, and removes it from the bytes. The step of the draw is

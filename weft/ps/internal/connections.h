@@ -23,8 +23,8 @@ namespace weft::ps::internal {
 // Most bytes of a message.
 inline constexpr std::size_t kMaxMessage = std::size_t{1} << 36;
 // First message of a connection.
-inline constexpr const char* kClientGreeting = "weft ps client 3";
-inline constexpr const char* kServerGreeting = "weft ps server 3";
+inline constexpr const char* kClientGreeting = "weft ps client 4";
+inline constexpr const char* kServerGreeting = "weft ps server 4";
 
 // The roles of the handshake between processes of a parameter server.
 net::internal::Identity identity(const std::string& job,
