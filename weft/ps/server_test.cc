@@ -489,6 +489,26 @@ TEST(Server, IsReplacedByItsBackup) {
   }
 }
 
+// All elements are in the last shard, so the other servers get no request while the client waits
+// for the backup. They must not take the worker as lost.
+TEST(Server, KeepsAWorkerThatWaitsForAnotherServer) {
+  ServerOptions quick;
+  quick.worker_timeout = 150ms;
+  quick.server_timeout = 500ms;
+  Cluster cluster(3, quick);
+  cluster.wait_for_backups();
+  Client client(cluster.client(0));
+  client.define(tensors(), options_with(std::nullopt, kAsync));
+  client.join();
+  cluster.servers[2].reset();
+  client.wait(client.pull());
+  for (const char* tensor : {"weight", "bias"})
+    for (float& value : client.gradient(tensor)) value = 1;
+  client.wait(client.push());
+  client.wait(client.pull());
+  EXPECT_THAT(client.value("weight"), ElementsAre(2, 3, 4, 5, 6));
+}
+
 // Runs out of memory when it is told to.
 class FailingDirectory final : public Directory {
  public:

@@ -69,11 +69,12 @@ void ClientLink::lose(const std::string& why) {
   again_ = Deadline::in(kLinkAgain);
 }
 
-void ClientLink::reconnect() {
+bool ClientLink::reconnect() {
   taints_memory_ = false;
-  if (!stream_ || !is_local_) return;
+  if (!stream_ || !is_local_) return false;
   stream_.reset();
   again_ = Deadline::in(0ms);
+  return true;
 }
 
 void ClientLink::begin() {

@@ -56,7 +56,8 @@ class ClientLink {
   // True if the shared memory may still be written by a server that this link has given up. The
   // owner renews it, and calls reconnect() on all links.
   bool taints_memory() const { return taints_memory_; }
-  void reconnect();
+  // True if this has closed a connection, since its server has the old memory.
+  bool reconnect();
   // Why there is no connection, for the message of a timeout.
   std::string trouble() const;
 

@@ -102,7 +102,15 @@ void ClientRequests::advance() {
   if (std::none_of(links_.begin(), links_.end(), taints)) return;
   // A server that was given up must not write into values that are in use.
   memory_.renew();
-  for (const auto& link : links_) link->reconnect();
+  std::vector<std::uint32_t> closed;
+  for (std::uint32_t i = 0; i < links_.size(); ++i)
+    if (links_[i]->reconnect()) closed.push_back(i);
+  // A server drops a worker that has no connection, and knows a client by its requests. So a link
+  // without requests makes one, whose answer nobody waits for.
+  for (const std::uint32_t i : closed) {
+    if (links_[i]->is_idle()) links_[i]->send({read(Op::kStats, i), {}, 0});
+    links_[i]->advance();
+  }
 }
 
 void ClientRequests::advance_by(Deadline deadline) {
