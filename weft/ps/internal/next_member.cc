@@ -15,6 +15,7 @@ void NextMember::replace(const std::optional<Member>& member) {
   member_ = member;
   has_.reset();
   needs_state_ = false;
+  state_ = StateSender();
   piece_bytes_.clear();
   silent_ticks_ = 0;
   if (!member) log_.clear();
@@ -36,6 +37,7 @@ NextMember::Messages NextMember::take_ack(const ChainMessage& ack, Shard& shard,
   const bool is_first_word = !has_;
   if (is_first_word || ack.position > *has_) silent_ticks_ = 0;
   needs_state_ = false;
+  state_ = StateSender();
   piece_bytes_.clear();
   has_ = std::max(has_.value_or(0), ack.position);
   return is_first_word ? missing() : Messages{};
@@ -76,13 +78,13 @@ NextMember::Messages NextMember::begin_state(Shard& shard, std::uint64_t applied
   state_position_ = applied;
   ++transfer_;
   piece_ = 0;
-  piece_bytes_ = shard.begin_state();
+  piece_bytes_ = state_.begin(shard);
   return missing();
 }
 
 NextMember::Messages NextMember::next_piece(Shard& shard, std::uint64_t applied) {
   try {
-    piece_bytes_ = shard.next_rows().value_or("");
+    piece_bytes_ = state_.next(shard);
     ++piece_;
     return missing();
   } catch (const Error& error) {

@@ -15,6 +15,7 @@
 
 #include "weft/ps/internal/chain_message.h"
 #include "weft/ps/internal/shard.h"
+#include "weft/ps/internal/state_pieces.h"
 
 namespace weft::ps::internal {
 
@@ -57,6 +58,7 @@ class NextMember {
   int silent_ticks_ = 0;  // since it has made progress
   // The state that goes to it: position, number, piece.
   std::uint64_t state_position_ = 0, transfer_ = 0, piece_ = 0;
+  StateSender state_;
   std::string piece_bytes_;
 };
 

@@ -2,6 +2,26 @@
 
 namespace weft::ps::internal {
 
+std::string StateSender::begin(Shard& shard) {
+  head_ = shard.begin_state();
+  given_ = 0;
+  ByteWriter out;
+  out.put(static_cast<std::uint64_t>(head_.size()));
+  return out.take() + next_of_head();
+}
+
+std::string StateSender::next(Shard& shard) {
+  if (given_ < head_.size()) return next_of_head();
+  *this = StateSender();
+  return shard.next_rows().value_or("");
+}
+
+std::string StateSender::next_of_head() {
+  std::string piece = head_.substr(given_, kPieceBytes);
+  given_ += piece.size();
+  return piece;
+}
+
 bool StateReceiver::take(const ChainMessage& message, Shard& shard) {
   if (has_state_) return false;
   if (message.transfer > transfer_ && message.piece == 0) {
@@ -9,8 +29,8 @@ bool StateReceiver::take(const ChainMessage& message, Shard& shard) {
     pieces_ = 0;
   }
   if (message.transfer != transfer_ || message.piece != pieces_) return false;
-  if (message.piece == 0) {
-    shard.receive_state(message.payload);
+  if (message.piece == 0 || head_bytes_ > 0) {
+    take_head(message, shard);
   } else if (!message.payload.empty()) {
     shard.receive_rows(message.payload);
   } else {
@@ -19,6 +39,19 @@ bool StateReceiver::take(const ChainMessage& message, Shard& shard) {
   }
   ++pieces_;
   return has_state_;
+}
+
+void StateReceiver::take_head(const ChainMessage& message, Shard& shard) {
+  ByteReader in(message.payload);
+  if (message.piece == 0) {
+    head_.clear();
+    head_bytes_ = in.take<std::uint64_t>();
+  }
+  head_ += message.payload.substr(message.payload.size() - in.left());
+  if (head_.size() < head_bytes_) return;
+  shard.receive_state(head_);
+  head_ = std::string();
+  head_bytes_ = 0;
 }
 
 Answer SaveReader::refuse_save(const char* why) {

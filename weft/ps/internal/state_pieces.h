@@ -1,7 +1,11 @@
 // The state of a shard in pieces: as a server that joins receives it, and as a client saves it. For
 // one thread.
+//
+// Pieces of a transfer: the size of the head (u64) and the head, which is all but the rows; then
+// rows; then an empty one. Pieces have about 1 MiB.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 
@@ -9,6 +13,23 @@
 #include "weft/ps/internal/shard.h"
 
 namespace weft::ps::internal {
+
+inline constexpr std::size_t kPieceBytes = std::size_t{1} << 20;  // of the head
+
+// Makes the pieces of a transfer.
+class StateSender {
+ public:
+  // The first piece. Fixes the moment of the state, and copies its head.
+  std::string begin(Shard& shard);
+  // The next one. Throws as Shard::next_rows().
+  std::string next(Shard& shard);
+
+ private:
+  std::string next_of_head();
+
+  std::string head_;
+  std::size_t given_ = 0;  // bytes of the head
+};
 
 // Takes each piece of a transfer once, in order. A new transfer begins again with its first piece.
 class StateReceiver {
@@ -25,8 +46,12 @@ class StateReceiver {
   bool take(const ChainMessage& message, Shard& shard);
 
  private:
+  void take_head(const ChainMessage& message, Shard& shard);
+
   bool has_state_ = false;
   std::uint64_t transfer_ = 0, pieces_ = 0;
+  std::string head_;
+  std::uint64_t head_bytes_ = 0;  // 0: the shard has the head, or there is none yet
 };
 
 // Gives one client the pieces of a save, and the last one again. Only one reader of the rows at a
