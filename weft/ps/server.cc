@@ -16,6 +16,7 @@
 #include "weft/base/random.h"
 #include "weft/ps/internal/arrange.h"
 #include "weft/ps/internal/connections.h"
+#include "weft/ps/internal/neighbors.h"
 
 namespace weft::ps {
 namespace {
@@ -35,6 +36,10 @@ constexpr int kAfterLoss = 10;
 constexpr auto kUnused = 1s;
 // Of a call of the directory. The other servers wait longer for a sign of life.
 constexpr auto kDirectory = 300ms;
+// Rounds in which this server reads its connections, at least, before it takes others as lost.
+constexpr int kRounds = 4;
+// Bytes that a server reads or copies in a millisecond, at least.
+constexpr std::uint64_t kBytesPerMs = 200'000;
 
 void check(const ServerOptions& options) {
   WEFT_REQUIRE(options.directory != nullptr, "a parameter server needs a directory");
@@ -122,8 +127,7 @@ class Server::Loop {
  private:
   struct Hosted {
     std::unique_ptr<Replica> replica;
-    Clock::time_point previous_heard, next_heard;
-    std::optional<Member> previous, next;
+    internal::Neighbors neighbors;
     std::map<std::uint64_t, Clock::time_point> client_seen;
     bool reported_loss = false, was_replicated = false;
   };
@@ -148,7 +152,7 @@ class Server::Loop {
 
   void run(const std::stop_token& stop) {
     try {
-      Clock::time_point next_tick = Clock::now();
+      Clock::time_point next_tick = last_tick_ = Clock::now();
       while (!stop.stop_requested()) {
         if (Clock::now() >= next_tick) {
           tick();
@@ -195,6 +199,7 @@ class Server::Loop {
     }
     const bool pulls = request.op == internal::Op::kPull || request.op == internal::Op::kPullRows;
     if (pulls && !request.in_memory) hosted->second.replica->lend(connections_->take_spare(token));
+    announce_work(hosted->second.replica->work_of(request));
     hosted->second.replica->request(token, request, target);
     flush(*hosted->second.replica);
   }
@@ -228,22 +233,47 @@ class Server::Loop {
     const auto found = hosted_.find(message.shard);
     if (found == hosted_.end()) return;
     Hosted& hosted = found->second;
-    if (message.to == hosted.replica->me()) {
-      if (message.from == hosted.replica->previous()) hosted.previous_heard = Clock::now();
-      if (message.from == hosted.replica->next()) hosted.next_heard = Clock::now();
-    }
+    hosted.neighbors.hear(*hosted.replica, message, Clock::now());
+    announce_work(hosted.replica->work_of(message));
     hosted.replica->receive(message);
     flush(*hosted.replica);
   }
 
+  // Before work that takes long. This server is silent meanwhile, and the others must not take it
+  // as lost.
+  void announce_work(std::uint64_t bytes) {
+    const std::chrono::milliseconds pause(bytes / kBytesPerMs);
+    if (pause <= options_.server_timeout / kRounds) return;
+    for (auto& [shard, hosted] : hosted_) {
+      hosted.replica->announce_pause(pause);
+      flush(*hosted.replica);
+    }
+  }
+
+  // If this server was busy since the last tick, what has come meanwhile is not read yet. So nobody
+  // was silent for this time.
+  void forgive_silence(Clock::time_point now) {
+    const Clock::duration busy =
+        now - std::exchange(last_tick_, now) - options_.server_timeout / kRounds;
+    if (busy <= 0ms) return;
+    for (auto& [shard, hosted] : hosted_) {
+      hosted.neighbors.forgive(busy, now);
+      for (auto& [client, seen] : hosted.client_seen) seen += busy;
+    }
+    last_use_ = std::min(last_use_ + busy, now);
+  }
+
   void tick() {
+    // The time before the calls of the directory, which may take long.
+    const Clock::time_point now = Clock::now();
+    forgive_silence(now);
     connections_->tend();
     std::map<std::uint32_t, View> views;
     try {
       views = options_.directory->views(Deadline::in(kDirectory));
       servers_ = options_.directory->servers(Deadline::in(kDirectory));
       directory_fails_ = false;
-      for (auto& [shard, hosted] : hosted_) arrange(shard, hosted, views[shard]);
+      for (auto& [shard, hosted] : hosted_) arrange(shard, hosted, views[shard], now);
       status_.set_replicated(std::all_of(hosted_.begin(), hosted_.end(), [&](const auto& one) {
         const View& view = views[one.first];  // may still have a server in this one's place
         return view.members.size() >= internal::kCopies && view.has(one.second.replica->me());
@@ -256,7 +286,7 @@ class Server::Loop {
       directory_fails_ = true;
     }
     for (auto& [shard, hosted] : hosted_) {
-      drop_workers(hosted);
+      drop_workers(hosted, now);
       hosted.replica->tick();
       flush(*hosted.replica);
     }
@@ -274,19 +304,17 @@ class Server::Loop {
   }
 
   // Takes this server's place in the chain of a shard, and leaves out those that are lost.
-  void arrange(std::uint32_t shard, Hosted& hosted, const View& view) {
+  void arrange(std::uint32_t shard, Hosted& hosted, const View& view, Clock::time_point now) {
     hosted.replica->adopt(view);
     hosted.was_replicated = hosted.was_replicated || view.members.size() >= internal::kCopies;
     flush(*hosted.replica);
     if (hosted.replica->is_out()) hosted.replica = make_replica(shard);
-    notice_neighbors(hosted);
-    const auto silent = [&](const std::optional<Member>& who, Clock::time_point heard) {
-      return who && Clock::now() - heard > options_.server_timeout;
-    };
+    internal::Neighbors& neighbors = hosted.neighbors;
+    neighbors.adopt(*hosted.replica, Clock::now());
     internal::Place place;
     place.founds = shard == options_.server;
-    place.previous_is_silent = silent(hosted.previous, hosted.previous_heard);
-    place.next_is_silent = silent(hosted.next, hosted.next_heard);
+    place.previous_is_silent = neighbors.previous_is_silent(now, options_.server_timeout);
+    place.next_is_silent = neighbors.next_is_silent(*hosted.replica, now, options_.server_timeout);
     const auto next = internal::next_view(*hosted.replica, view, place);
     if (!next) {
       if (internal::is_lost(*hosted.replica, view) && !std::exchange(hosted.reported_loss, true)) {
@@ -306,23 +334,11 @@ class Server::Loop {
     }
   }
 
-  void notice_neighbors(Hosted& hosted) {
-    if (hosted.replica->previous() != hosted.previous) {
-      hosted.previous = hosted.replica->previous();
-      hosted.previous_heard = Clock::now();
-    }
-    if (hosted.replica->next() != hosted.next) {
-      hosted.next = hosted.replica->next();
-      hosted.next_heard = Clock::now();
-    }
-  }
-
-  void drop_workers(Hosted& hosted) {
+  void drop_workers(Hosted& hosted, Clock::time_point now) {
     if (!hosted.replica->is_first()) {
       hosted.client_seen.clear();
       return;
     }
-    const auto now = Clock::now();
     for (const auto& [token, client] : clients_) hosted.client_seen[client] = now;
     for (const auto& [worker, client] : hosted.replica->shard().workers()) {
       // After the loss of a server, a worker connects with its next request only.
@@ -345,7 +361,7 @@ class Server::Loop {
   std::map<std::uint32_t, Hosted> hosted_;               // by shard
   std::map<std::uint32_t, ServerAddress> servers_;
   bool directory_fails_ = false, had_workers_ = false;
-  Clock::time_point last_use_;
+  Clock::time_point last_use_, last_tick_;
   ServerStatus status_;
   std::jthread thread_;
 };

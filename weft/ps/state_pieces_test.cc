@@ -20,8 +20,8 @@ TEST(StatePieces, AreSmallAlsoIfTheTensorsAreLarge) {
   options.rule = kernels::Adam{};
   options.staleness = kAsync;
   const std::vector<float> values(300'000, 1.0f);
-  shard.apply(worker.define(options, {{"w", values}},
-                            {{.name = "words", .row_floats = 2, .rule = Add{}}}));
+  shard.apply(
+      worker.define(options, {{"w", values}}, {{.name = "words", .row_floats = 2, .rule = Add{}}}));
   shard.apply(worker.join());
   shard.apply(worker.push_rows(0, {1, 2}, {1, 1, 1, 1}));
   const std::string state = testing::state_of(shard);
@@ -34,11 +34,11 @@ TEST(StatePieces, AreSmallAlsoIfTheTensorsAreLarge) {
   std::uint64_t number = 0;
   for (bool has_all = false; !has_all && number < 20; ++number) {
     EXPECT_LE(piece.size(), internal::kPieceBytes + sizeof number) << number;
-    has_all = receiver.take({.kind = ChainMessage::Kind::kState,
-                             .transfer = 1,
-                             .piece = number,
-                             .payload = piece},
-                            copy);
+    const ChainMessage message{
+        .kind = ChainMessage::Kind::kState, .transfer = 1, .piece = number, .payload = piece};
+    // The last piece of the head: all of it is read.
+    EXPECT_EQ(receiver.work_of(message) > 3'600'000, number == 3) << number;
+    has_all = receiver.take(message, copy);
     if (!has_all) piece = sender.next(shard);
   }
   // 3.6 MB of values and optimizer state, the rows, and the empty piece.

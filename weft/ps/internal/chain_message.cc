@@ -35,6 +35,7 @@ std::string encode(const ChainMessage& message) {
   out.put(message.committed);
   out.put(message.transfer);
   out.put(message.piece);
+  out.put(message.pause_ms);
   while (out.size() % kCommandAlign != 0) out.put<std::uint8_t>(0);
   std::string bytes = out.take();
   bytes.reserve(bytes.size() + message.payload.size());
@@ -53,6 +54,7 @@ ChainMessage decode_chain_message(std::string_view bytes) {
   message.committed = in.take<std::uint64_t>();
   message.transfer = in.take<std::uint64_t>();
   message.piece = in.take<std::uint64_t>();
+  message.pause_ms = in.take<std::uint64_t>();
   while ((bytes.size() - in.left()) % kCommandAlign != 0) in.take<std::uint8_t>();
   message.payload = bytes.substr(bytes.size() - in.left());
   return message;

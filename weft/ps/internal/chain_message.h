@@ -16,7 +16,7 @@ struct ChainMessage {
   enum class Kind : std::uint8_t {
     kEntry,  // to the next: a command
     kState,  // to the next: a piece of the whole state after a command
-    kAlive,  // to the next: nothing new
+    kAlive,  // to the next: nothing new; to both neighbors: a pause
     kAck,    // to the one before: what this one and those after it have applied
   };
   Kind kind = Kind::kAck;
@@ -31,6 +31,8 @@ struct ChainMessage {
   // kState: number of the transfer, and of its piece from 0; the last one is empty. kAck of a
   // server without a state: the transfer that it receives, and how many of its pieces it has.
   std::uint64_t transfer = 0, piece = 0;
+  // The sender may be busy and silent for so long from now on.
+  std::uint64_t pause_ms = 0;
   std::string_view payload;  // refers to the bytes
 };
 

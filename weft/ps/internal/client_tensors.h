@@ -64,7 +64,7 @@ class ClientTensors {
   struct Slot {
     Ticket ticket = 0;                    // 0: none
     std::vector<std::uint64_t> requests;  // by shard: number of the request
-    std::vector<float> undo;              // by element: the residual before the push less that after
+    std::vector<float> undo;  // by element: the residual before the push less that after
   };
   struct Pull {
     Ticket ticket = 0;
@@ -93,7 +93,7 @@ class ClientTensors {
   std::vector<Place> tensors_;
   std::map<std::string, std::size_t> index_;
   std::vector<Shard> shards_;
-  std::uint64_t stride_ = 0;   // bytes of a slot or area
+  std::uint64_t stride_ = 0;  // bytes of a slot or area
   std::vector<Slot> slots_;
   std::size_t slot_ = 0;
   std::optional<Pull> pull_;

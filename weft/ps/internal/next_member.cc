@@ -7,7 +7,9 @@ namespace weft::ps::internal {
 namespace {
 
 // Ticks without progress after which commands are sent again; pieces of a state, which are larger.
-constexpr int kCommandsAgain = 3, kStateAgain = 10;
+constexpr std::uint64_t kCommandsAgain = 3, kStateAgain = 10;
+// A large command has more ticks, since it takes a while to arrive and to be applied.
+constexpr std::uint64_t kBytesPerTick = 4'000'000;
 
 }  // namespace
 
@@ -68,10 +70,17 @@ NextMember::Messages NextMember::tick(std::uint64_t applied) {
   Messages messages{{.kind = ChainMessage::Kind::kAlive, .position = applied}};
   if (!has_ && !needs_state_) return messages;  // it has not told yet what it has
   if (has_ && *has_ >= applied) return messages;
-  if (++silent_ticks_ < (needs_state_ ? kStateAgain : kCommandsAgain)) return messages;
+  if (++silent_ticks_ < ticks_until_again()) return messages;
   const Messages again = missing();
   messages.insert(messages.end(), again.begin(), again.end());
   return messages;
+}
+
+std::uint64_t NextMember::ticks_until_again() const {
+  if (needs_state_) return kStateAgain;
+  const auto lacks = std::find_if(log_.begin(), log_.end(),
+                                  [&](const Entry& entry) { return entry.position > *has_; });
+  return kCommandsAgain + (lacks == log_.end() ? 0 : lacks->bytes.size() / kBytesPerTick);
 }
 
 NextMember::Messages NextMember::begin_state(Shard& shard, std::uint64_t applied) {

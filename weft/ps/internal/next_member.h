@@ -48,6 +48,7 @@ class NextMember {
   };
 
   Messages missing();
+  std::uint64_t ticks_until_again() const;
   Messages begin_state(Shard& shard, std::uint64_t applied);
   Messages next_piece(Shard& shard, std::uint64_t applied);
 
@@ -55,7 +56,7 @@ class NextMember {
   std::deque<Entry> log_;
   std::optional<std::uint64_t> has_;
   bool needs_state_ = false;
-  int silent_ticks_ = 0;  // since it has made progress
+  std::uint64_t silent_ticks_ = 0;  // since it has made progress
   // The state that goes to it: position, number, piece.
   std::uint64_t state_position_ = 0, transfer_ = 0, piece_ = 0;
   StateSender state_;

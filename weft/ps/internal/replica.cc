@@ -251,6 +251,27 @@ void Replica::tick() {
   if (next_.member()) send_next(next_.tick(applied_));
 }
 
+void Replica::announce_pause(std::chrono::milliseconds pause) {
+  if (is_out_) return;
+  const ChainMessage alive{.kind = ChainMessage::Kind::kAlive,
+                           .position = applied_,
+                           .pause_ms = static_cast<std::uint64_t>(pause.count())};
+  if (previous_) send(*previous_, alive);
+  if (next_.member()) send(*next_.member(), alive);
+}
+
+std::uint64_t Replica::work_of(const Request& request) const {
+  const bool begins_save = request.op == Op::kSave && request.version == 0;
+  return request.payload.size() + (begins_save ? shard_.bytes() : 0);
+}
+
+std::uint64_t Replica::work_of(const ChainMessage& message) const {
+  const bool begins_state = message.kind == ChainMessage::Kind::kAck &&
+                            message.position == kNothing && message.from == next_.member() &&
+                            !next_.needs_state();
+  return message.payload.size() + (begins_state ? shard_.bytes() : 0) + receiver_.work_of(message);
+}
+
 void Replica::receive(const ChainMessage& message) {
   if (is_out_ || !(message.to == me())) return;
   if (message.view != view_.number) return;

@@ -16,6 +16,7 @@
 // for commits at once. It becomes a member only when it has all that was committed before.
 #pragma once
 
+#include <chrono>
 #include <cstdint>
 #include <list>
 #include <optional>
@@ -65,6 +66,8 @@ class Replica {
   // Neighbors in the chain, the joining server included.
   std::optional<Member> previous() const { return previous_; }
   std::optional<Member> next() const { return next_.member(); }
+  // The next one is a joining server that does not have the state yet.
+  bool next_receives_state() const { return next_.needs_state(); }
   // The view that makes the joining server a member, once it may be one.
   std::optional<View> promotion() const;
 
@@ -81,8 +84,13 @@ class Replica {
   // Throws Error if this server lacks memory or a folder that the server before it in the chain
   // has. It must end then, and the others go on without it.
   void receive(const ChainMessage& message);
+  // About how many bytes request() and receive() read or copy at once.
+  std::uint64_t work_of(const Request& request) const;
+  std::uint64_t work_of(const ChainMessage& message) const;
   // Sends signs of life, and what got lost. Call it at regular times.
   void tick();
+  // Tells the neighbors that this server may not call tick() for so long.
+  void announce_pause(std::chrono::milliseconds pause);
 
   struct Message {
     std::uint32_t server;

@@ -65,6 +65,8 @@ class Shard {
   std::map<std::uint32_t, std::uint64_t> workers() const { return workers_.counting(); }
   bool had_workers() const { return !workers_.is_empty(); }
   std::uint64_t version() const { return version_; }
+  // Memory without tables: values, optimizer state, pulled values, pushes that wait.
+  std::uint64_t bytes() const { return tensors_.bytes() + workers_.bytes() + rounds_.bytes(); }
 
   // Values, rows, optimizer state and steps, for a checkpoint; kLoad takes them. As begin_state(),
   // in pieces. Each piece is preceded by its size (u64) in what kLoad takes.
@@ -103,7 +105,6 @@ class Shard {
   Answer full_of_files(const std::string& what, std::uint64_t bytes) const;
 
   Answer check_keys(const Request& request) const;
-  std::uint64_t bytes() const { return tensors_.bytes() + workers_.bytes() + rounds_.bytes(); }
   std::uint64_t memory_in_use() const { return bytes() + tables_.memory_bytes(); }
   bool has_room(std::uint64_t bytes) const { return memory_in_use() + bytes <= memory_bytes_; }
   Answer full(const std::string& what, std::uint64_t bytes) const;

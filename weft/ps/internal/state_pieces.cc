@@ -41,6 +41,12 @@ bool StateReceiver::take(const ChainMessage& message, Shard& shard) {
   return has_state_;
 }
 
+std::uint64_t StateReceiver::work_of(const ChainMessage& message) const {
+  const bool is_next = message.kind == ChainMessage::Kind::kState &&
+                       message.transfer == transfer_ && message.piece == pieces_;
+  return is_next && head_.size() + message.payload.size() >= head_bytes_ ? head_bytes_ : 0;
+}
+
 void StateReceiver::take_head(const ChainMessage& message, Shard& shard) {
   ByteReader in(message.payload);
   if (message.piece == 0) {

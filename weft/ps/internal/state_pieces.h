@@ -44,6 +44,8 @@ class StateReceiver {
   std::uint64_t pieces() const { return pieces_; }
   // True if this was the last piece: `shard` has the state now. Throws as Shard::receive_state().
   bool take(const ChainMessage& message, Shard& shard);
+  // Bytes of the head, if this message completes it: take() then reads all of it.
+  std::uint64_t work_of(const ChainMessage& message) const;
 
  private:
   void take_head(const ChainMessage& message, Shard& shard);
