@@ -124,8 +124,8 @@ class Client {
   Ticket push_rows(const std::string& table, std::span<const std::uint64_t> keys,
                    std::span<const float> gradients, double lr = -1);
   // Begins to pull the rows of these keys, in their order, which may repeat. `rows` must stay until
-  // wait() returns or throws; pull again after kTimeout. A pull makes no rows. It waits for slow
-  // workers as pull().
+  // wait() returns or throws, or this call throws; pull again after kTimeout. A pull makes no rows.
+  // It waits for slow workers as pull().
   Ticket pull_rows(const std::string& table, std::span<const std::uint64_t> keys,
                    std::span<float> rows);
   // Removes the rows that were not pushed in the last `age` steps, and waits for it.
