@@ -351,7 +351,7 @@ TEST(Server, IsReplacedByItsBackup) {
 
 // All elements are in the last shard, so the other servers get no request while the client waits
 // for the backup. They must not take the worker as lost.
-TEST(Server, KeepsAWorkerThatWaitsForAnotherServer) {
+TEST(ServerTiming, KeepsAWorkerThatWaitsForAnotherServer) {
   ServerOptions quick;
   quick.worker_timeout = 150ms;
   quick.server_timeout = 500ms;
@@ -411,7 +411,7 @@ TEST(Server, ThatHasFailedKeepsNoClientWaiting) {
 }
 
 // Both servers stall for longer than a server may be silent.
-TEST(Server, DoesNotTakeItsOwnStallForTheSilenceOfAnother) {
+TEST(ServerTiming, DoesNotTakeItsOwnStallForTheSilenceOfAnother) {
   FaultyDirectory directory;
   ServerOptions serving;
   serving.directory = &directory;
