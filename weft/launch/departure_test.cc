@@ -129,17 +129,17 @@ TEST(Departure, EndsReplacementsOfANodeOnceTheRanksOfAllNodesHaveStopped) {
   seen.newcomers = {{0, RankPhase::kStarting}};
   seen.stop_sent = kRequest;
   seen.other_nodes = true;
-  seen.membership = Situation::Followed{.over = kRequest, .stopped = true};
+  seen.followed = Situation::Followed{.over = kRequest, .stopped = true};
   EXPECT_EQ(ranks_that_stop_later(seen), std::set{0});
   EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kWait);
-  seen.membership->has_members = false;
+  seen.followed->has_members = false;
   EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kDismiss);
 }
 
 TEST(Departure, EndsTheLauncherOfANodeThatLeavesOnceItsRanksHaveEnded) {
   Situation seen = asked();
-  seen.membership.emplace();
-  seen.membership->away = true;
+  seen.followed.emplace();
+  seen.followed->away = true;
   EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kWait);
   seen.ranks = {RankEnd{.status = {true, SIGKILL}, .when = kRequest, .done_without = true}};
   EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kFinish);
@@ -147,7 +147,7 @@ TEST(Departure, EndsTheLauncherOfANodeThatLeavesOnceItsRanksHaveEnded) {
 
 TEST(Departure, EndsTheLauncherOfANodeWithoutRanksWhoseRequestNobodyAnswers) {
   Situation seen = asked();
-  seen.membership.emplace();
+  seen.followed.emplace();
   seen.ranks = {};
   EXPECT_EQ(decide(seen, Policy{}, kRequest).act, Act::kWait);
   EXPECT_EQ(decide(seen, Policy{}, kRequest).until, kRequest + seconds(9));

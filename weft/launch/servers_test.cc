@@ -56,12 +56,12 @@ TEST(DecideWithServers, StopsTheRanksWhenValuesAreLostAndStartsAllAgainIfItMay) 
 
 TEST(DecideWithServers, KeepsThoseOfANodeUntilTheRanksOfOtherNodesHaveEnded) {
   Situation seen = situation({exited(0, 9s)});
-  seen.membership = Situation::Followed{.over = kStart + 10s, .done = true, .serves = true};
+  seen.followed = Situation::Followed{.over = kStart + 10s, .done = true, .serves = true};
   EXPECT_EQ(decide(seen, Policy{}, kStart + 999s).act, Act::kWait);
-  seen.membership->all_left = kStart + 99s;
+  seen.followed->all_left = kStart + 99s;
   EXPECT_EQ(decide(seen, Policy{}, kStart + 99s).until, kStart + 99s + kFarewell);
   EXPECT_EQ(decide(seen, Policy{}, kStart + 99s + kFarewell).act, Act::kFinish);
-  seen.membership->all_left.reset();
+  seen.followed->all_left.reset();
   seen.stop_sent = kStart + 20s;
   EXPECT_EQ(decide(seen, Policy{}, kStart + 20s).act, Act::kFinish) << "somebody asked it to end";
 }

@@ -105,8 +105,8 @@ bool is_finishing(const Situation& situation) {
 
 // True if ranks that have not joined the others never will: these have finished, or have stopped.
 bool have_others_ended(const Situation& situation) {
-  if (const auto& membership = situation.membership)
-    return membership->done || (membership->stopped && !membership->has_members);
+  if (const auto& followed = situation.followed)
+    return followed->done || (followed->stopped && !followed->has_members);
   const bool is_asked = situation.stop_signals > 0 || situation.asked;
   return (is_finishing(situation) || is_asked) && !state_remains(situation);
 }
@@ -167,15 +167,16 @@ std::optional<Decision> shut_down(const Situation& situation, const Policy& poli
 // What a launcher does about its ranks when the job's membership is over, or it was told to stop.
 Decision end_by_membership(const Situation& situation, const Policy& policy, Time now) {
   if (const auto ending = shut_down(situation, policy, now)) return *ending;
-  if (!situation.membership->over || situation.membership->done) return {};
-  const auto limit = *situation.membership->over +
-                     (situation.membership->stopped ? Time::duration{} : policy.survivor_grace);
+  const Situation::Followed& followed = *situation.followed;
+  if (!followed.over || followed.done) return {};
+  const auto limit = *followed.over + (followed.stopped ? Time::duration{} : policy.survivor_grace);
   return now < limit ? Decision{Act::kWait, limit}
                      : Decision{Act::kTerminate, {}, "the job has ended"};
 }
 
 Decision follow_membership(const Situation& situation, const Policy& policy, Time now) {
-  Time last = situation.membership->over.value_or(Time{});
+  const Situation::Followed& followed = *situation.followed;
+  Time last = followed.over.value_or(Time{});
   bool running = false;
   for (const auto& end : situation.ranks) {
     running = running || !end;
@@ -183,15 +184,12 @@ Decision follow_membership(const Situation& situation, const Policy& policy, Tim
   }
   if (const auto needless = dismiss(situation)) return *needless;
   if (running) return end_by_membership(situation, policy, now);
-  const bool is_over = situation.membership->over.has_value();
+  const bool is_over = followed.over.has_value();
   const bool late = situation.grace_end && now >= *situation.grace_end;
-  if (situation.kill_sent || situation.membership->all_know || situation.membership->away || late)
-    return {Act::kFinish};
+  if (situation.kill_sent || followed.all_know || followed.away || late) return {Act::kFinish};
   if (!is_over && !situation.stop_sent) return {Act::kWait, situation.grace_end};
-  const auto all_left = situation.membership->all_left;
-  if (situation.membership->serves && situation.membership->done && !situation.stop_sent &&
-      !all_left)
-    return {};
+  const auto all_left = followed.all_left;
+  if (followed.serves && followed.done && !situation.stop_sent && !all_left) return {};
   const Time since = is_over ? all_left.value_or(last) : *situation.stop_sent;
   const Time limit = std::max(last, since) + kFarewell;
   return now < limit ? Decision{Act::kWait, limit} : Decision{Act::kFinish};
@@ -206,7 +204,7 @@ RankPhase phase_of(const RankEnd& end) {
 }
 
 Decision decide(const Situation& now_seen, const Policy& policy, Time now) {
-  if (now_seen.membership) return follow_membership(now_seen, policy, now);
+  if (now_seen.followed) return follow_membership(now_seen, policy, now);
   if (internal::is_meeting(now_seen) && may_begin_again(now_seen, policy, now))
     return {Act::kRestore};
   const bool all_ended = std::all_of(now_seen.ranks.begin(), now_seen.ranks.end(),

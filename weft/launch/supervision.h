@@ -66,8 +66,8 @@ struct Situation {
   std::int64_t step = 0;       // latest known step of training
   std::int64_t last_step = 0;  // of earlier attempts
   int restores = 0;            // restores in a row without a step beyond those of earlier attempts
-  // Several nodes whose ranks follow the job's membership (membership.h). It decides which ranks
-  // run.
+  // What this node knows of the job's membership that the agents of several nodes keep. It decides
+  // which ranks run.
   struct Followed {
     std::optional<Time> over = {};  // when this node learned that the job is over
     bool done = false;              // with success
@@ -79,7 +79,7 @@ struct Situation {
     bool away = false;    // the job goes on without this node
     bool serves = false;  // ranks of other nodes may use parameter servers of this one
   };
-  std::optional<Followed> membership = {};
+  std::optional<Followed> followed = {};  // nullopt: the launcher keeps the membership (job)
   // The rank that was killed because it hung, where a hang ends the job.
   struct Killed {
     int rank;  // local

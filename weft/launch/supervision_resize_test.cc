@@ -85,11 +85,11 @@ TEST(Resize, EndsReplacementsThatHaveNotJoinedWhenTheOthersHaveFinished) {
 
 TEST(Resize, EndsRanksOfANodeThatHaveNotJoinedWhenTheJobIsDone) {
   auto seen = situation({exited(0, seconds(1)), std::nullopt});
-  seen.membership = Situation::Followed{};
+  seen.followed = Situation::Followed{};
   replaced(seen, 1);
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(1)).act, Act::kWait);
-  seen.membership->over = kStart + seconds(1);
-  seen.membership->done = true;
+  seen.followed->over = kStart + seconds(1);
+  seen.followed->done = true;
   const auto end = decide(seen, Policy{}, kStart + seconds(1));
   EXPECT_EQ(end.act, Act::kDismiss);
   EXPECT_EQ(end.rank, 1);

@@ -46,16 +46,16 @@ TEST(Decide, GoesOnWithoutAKilledRankThatTheSystemDoesNotEnd) {
   const auto late = decide(seen, Policy{}, kStart + seconds(55));
   EXPECT_EQ(late.act, Act::kAbandon);
   EXPECT_EQ(late.rank, 1);
-  seen.membership = Situation::Followed{.over = kStart + seconds(10)};
+  seen.followed = Situation::Followed{.over = kStart + seconds(10)};
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(55)).act, Act::kAbandon);
-  seen.membership.reset();
+  seen.followed.reset();
   seen.ranks[1] = told(killed(SIGKILL, seconds(55)));
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(55)).act, Act::kFinish);
 }
 
 Situation followed(std::vector<std::optional<RankEnd>> ranks, Situation::Followed membership) {
   Situation result = situation(std::move(ranks));
-  result.membership = membership;
+  result.followed = membership;
   return result;
 }
 
@@ -70,7 +70,7 @@ TEST(DecideByMembership, EndsTheRanksAfterTheGraceTimeWhenTheJobEnds) {
   auto seen = followed({std::nullopt}, {.over = kStart + seconds(10)});
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).until, kStart + seconds(15));
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(15)).act, Act::kTerminate);
-  seen.membership->stopped = true;
+  seen.followed->stopped = true;
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(10)).act, Act::kTerminate);
   seen.stop_sent = kStart + seconds(10);
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(39)).act, Act::kWait);
@@ -88,10 +88,10 @@ TEST(DecideByMembership, StaysForTheOtherNodesForAWhile) {
   auto seen = followed({exited(0, seconds(9))}, {.over = kStart + seconds(10), .done = true});
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).until, kStart + seconds(10) + kFarewell);
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(10) + kFarewell).act, Act::kFinish);
-  seen.membership->all_left = kStart + seconds(11);
+  seen.followed->all_left = kStart + seconds(11);
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).until, kStart + seconds(11) + kFarewell)
       << "another node may need the store of this one to learn it";
-  seen.membership->all_know = true;
+  seen.followed->all_know = true;
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(11)).act, Act::kFinish);
 }
 

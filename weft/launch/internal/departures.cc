@@ -94,7 +94,7 @@ void Departures::on_end_of(int local) {
   const auto at = static_cast<std::size_t>(local);
   const bool by_signal = job_goes() && !departure_->by_program;
   if (!node_.ranks[at].stops || !by_signal || situation.asked || situation.stop_sent ||
-      situation.membership || phase_of(*situation.ranks[at]) != RankPhase::kLost)
+      situation.followed || phase_of(*situation.ranks[at]) != RankPhase::kLost)
     return;
   situation.asked = true;
   node_.ask_to_stop(SIGTERM);

@@ -85,7 +85,7 @@ Follower::Follower(Node& node, Starter& starter, Departures& departures, Servers
   agent_.emplace(agent);
   report_.host = host_name();
   report_.slots = node_.job.local_world;
-  node_.situation.membership.emplace();
+  node_.situation.followed.emplace();
   follow();
 }
 
@@ -159,7 +159,7 @@ void Follower::follow() {
 void Follower::run_servers() {
   std::set<int> wanted;
   for (const auto& [server, node] : orders_.membership.servers) wanted.insert(server);
-  node_.situation.membership->serves = !wanted.empty();
+  node_.situation.followed->serves = !wanted.empty();
   servers_.run(wanted, Deadline::Clock::now());
 }
 
@@ -192,7 +192,7 @@ void Follower::end_alone(const Over& over) {
   drop_placements();
   orders_.membership.end = over.why;
   orders_.membership.end_code = over.code;
-  node_.situation.membership = Situation::Followed{.over = Deadline::Clock::now(), .stopped = true};
+  node_.situation.followed = Situation::Followed{.over = Deadline::Clock::now(), .stopped = true};
   left_alone_ = true;
 }
 
@@ -213,7 +213,7 @@ void Follower::take(NodeOrders orders) {
     servers_.end();
     node_.situation.servers_lost.reset();
   }
-  node_.situation.membership->away = membership.leaving.contains(orders_.node);
+  node_.situation.followed->away = membership.leaving.contains(orders_.node);
   node_.situation.job.replacements = membership.replacements;
   node_.job.node_rank = orders_.node;
   if (orders_.is_over()) take_end(membership);
@@ -224,7 +224,7 @@ void Follower::take(NodeOrders orders) {
 }
 
 void Follower::take_end(const Membership& membership) {
-  Situation::Followed& followed = *node_.situation.membership;
+  Situation::Followed& followed = *node_.situation.followed;
   if (!followed.over) followed.over = Deadline::Clock::now();
   if (membership.is_stopped()) departures_.heed(membership.stop);
   followed.done = membership.done;
@@ -393,7 +393,7 @@ std::optional<Time> Follower::make_report(Time at) {
   report.replicated = servers_.replicated();
   report.servers_lost = node_.situation.servers_lost.value_or("").substr(0, longest_reason(1));
   if (!orders_.is_over()) departures_.report_to(report_, orders_.node);
-  report.left = (orders_.is_over() || node_.situation.membership->away) && !running;
+  report.left = (orders_.is_over() || node_.situation.followed->away) && !running;
   report.knows_all_left = orders_.all_left;
   return next;
 }

@@ -104,7 +104,7 @@ void Supervisor::finish_output() {
   constexpr auto kLimit = std::chrono::seconds(1);
   const Situation& seen = node_.situation;
   std::optional<Deadline> limit;
-  if (seen.stop_signals > 0 || seen.asked || (seen.membership && seen.membership->stopped))
+  if (seen.stop_signals > 0 || seen.asked || (seen.followed && seen.followed->stopped))
     limit = Deadline::in(kLimit);
   while ((node_.out->is_full() || node_.err->is_full()) && !(limit && limit->passed())) {
     std::vector<pollfd> watched = {{signals_->fd(), POLLIN, 0}};
@@ -126,7 +126,7 @@ int Supervisor::run_by_membership() {
   follower_ = std::make_unique<Follower>(node_, starter_, departures_, servers_);
   watch();
   servers_.end();
-  if (node_.situation.membership->away) return departures_.end_of_leaving();
+  if (node_.situation.followed->away) return departures_.end_of_leaving();
   departures_.say_how_it_went();
   if (const auto code = follower_->end()) return *code;
   const auto failed = first_failure(node_.situation);
