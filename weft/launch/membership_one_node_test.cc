@@ -80,6 +80,17 @@ TEST_F(OneNodeTest, DoesNotWaitForAReplacementThatItCannotHave) {
   EXPECT_EQ(next().end, "rank 1 is lost; it cannot be replaced");
 }
 
+// The launcher pauses before it asks, so it has counted the process when it ended.
+TEST_F(OneNodeTest, CountsNoNewProcessTwiceThatEndedBeforeItJoined) {
+  membership_.ranks[1] = {.replaces = true};
+  membership_.never_joined = 1;
+  end_rank(1, 1);
+  EXPECT_TRUE(next().ranks.at(1).replaces);
+  EXPECT_EQ(next().never_joined, 1);
+  node_.one_node.reset();  // agents decide
+  EXPECT_EQ(next().never_joined, 2);
+}
+
 TEST_F(OneNodeTest, StartsAllRanksAgainIfNoneIsLeftThatHasTheState) {
   all_end(137);
   own().failed_first = 1;

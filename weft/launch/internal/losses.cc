@@ -100,8 +100,9 @@ void MembershipUpdate::replace(int rank) {
   const int code = code_of(rank, was);
   const bool is_missed = was.member || was.replaces || was.first;
   const bool refused = is(rank, was, RankPhase::kRefused);
-  // Newcomers that end before they join, one after the other, are a crash loop.
-  if (!was.member && !was.first && !membership_.leaving.contains(was.node))
+  // Newcomers that end before they join, one after the other, are a crash loop. A launcher that
+  // decides by itself has counted this one when it ended.
+  if (!was.member && !was.first && !membership_.leaving.contains(was.node) && one_node() == nullptr)
     ++membership_.never_joined;
   membership_.ranks.erase(rank);
   membership_.gone.insert(rank);

@@ -45,35 +45,49 @@ OneNode facts_of(const Situation& situation, Time now) {
           .pauses = now < next_start(situation)};
 }
 
+NodeReport report_of(const Situation& situation, const Policy& policy, Time now) {
+  const int here = static_cast<int>(situation.ranks.size());
+  NodeReport report{.slots = std::max(policy.max_ranks, here),
+                    .one_node = facts_of(situation, now)};
+  for (const auto& [local, place] : situation.job.ranks) {
+    const auto& end = situation.ranks[static_cast<std::size_t>(local)];
+    report.ranks[local] = {.incarnation = place.incarnation,
+                           .phase = phase_now(local, situation),
+                           .code = end ? end->status.code() : 0};
+  }
+  return report;
+}
+
+// The number of ranks to reach now. Ranks that were added join before it falls.
+int wanted_now(const Situation& situation, const Policy& policy) {
+  const Membership& job = situation.job;
+  const bool is_fixed = policy.max_ranks == 0 || job.wanted.ranks == 0;
+  const int most = is_fixed ? static_cast<int>(situation.ranks.size())
+                            : std::min(job.wanted.ranks, policy.max_ranks);
+  const int least = situation.newcomers.empty() ? 0 : static_cast<int>(job.ranks.size());
+  return std::max(most, least);
+}
+
+// The ranks of other nodes, which have numbers (--master-addr), as ranks of one further node. Their
+// number and state are unknown. So many are added that the job can go on with them.
+void add_other_nodes(Membership& job, std::vector<NodeReport>& nodes, int here, int min_ranks) {
+  nodes.push_back({.node = 1, .slots = 0});
+  job.usable = {};
+  for (int other = 0; other < std::max(1, min_ranks); ++other)
+    job.ranks[here + other] = {.node = 1, .member = true};
+}
+
 Membership next_of(const Situation& situation, const Policy& policy, Time now) {
   Membership job = situation.job;
-  const int here = static_cast<int>(situation.ranks.size());
-  std::vector<NodeReport> nodes = {
-      {.node = 0, .slots = std::max(policy.max_ranks, here), .one_node = facts_of(situation, now)}};
   for (auto& [local, place] : job.ranks) {
-    const auto& end = situation.ranks[static_cast<std::size_t>(local)];
-    nodes.front().ranks[local] = {.incarnation = place.incarnation,
-                                  .phase = phase_now(local, situation),
-                                  .code = end ? end->status.code() : 0};
-    // The launcher itself counts the newcomers that end before they join.
-    if (end) place.member = true;
-    if (is_meeting(situation) && !is_added(situation, local)) {
-      place.first = true;
-      place.member = false;
-    }
+    if (!is_meeting(situation) || is_added(situation, local)) continue;
+    place.first = true;
+    place.member = false;
   }
-  // Ranks that were added join before the number of ranks falls.
-  const int least = situation.newcomers.empty() ? 0 : static_cast<int>(job.ranks.size());
-  const bool is_fixed = policy.max_ranks == 0 || job.wanted.ranks == 0;
-  const int most = is_fixed ? here : std::min(job.wanted.ranks, policy.max_ranks);
-  job.wanted.ranks = std::max(most, least);
-  // Number and state of those ranks are unknown. The job can go on with them.
-  if (situation.other_nodes) {
-    nodes.push_back({.node = 1, .slots = 0});
-    job.usable = {};
-    for (int other = 0; other < std::max(1, policy.min_ranks); ++other)
-      job.ranks[here + other] = {.node = 1, .member = true};
-  }
+  job.wanted.ranks = wanted_now(situation, policy);
+  std::vector<NodeReport> nodes = {report_of(situation, policy, now)};
+  if (situation.other_nodes)
+    add_other_nodes(job, nodes, static_cast<int>(situation.ranks.size()), policy.min_ranks);
   return next_membership(job, nodes,
                          {.min_ranks = policy.min_ranks,
                           .max_ranks = job.wanted.ranks,
