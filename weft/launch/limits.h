@@ -18,14 +18,14 @@ constexpr int kMaxNeverJoined = 3;
 // A rank is given up after this number of starts in a row that failed, since the machine had run
 // out of something.
 constexpr int kMaxFailedStarts = 30;
-// All ranks are started again at most this number of times: in a row without progress on one node,
-// and in all on nodes that meet.
+// All ranks are started again at most this number of times in a row without progress: a step of
+// training beyond all before, or on nodes that meet another checkpoint.
 constexpr int kMaxRestores = 3;
 
 // A job that cannot go on with its ranks: none is left that has the state, or the first group
 // cannot form.
 struct Standstill {
-  int starts = 0;            // times that all ranks were started again; see kMaxRestores
+  int restores = 0;          // times in a row that all ranks were started again; see kMaxRestores
   bool may_replace = false;  // replacements are left
   bool meets = false;        // the first group has not formed
   bool has_trained = false;  // there may be a checkpoint
@@ -33,7 +33,7 @@ struct Standstill {
 };
 // True if all ranks start again.
 inline bool may_start_again(const Standstill& seen) {
-  return seen.starts < kMaxRestores && seen.may_replace && !seen.fails_again &&
+  return seen.restores < kMaxRestores && seen.may_replace && !seen.fails_again &&
          (seen.meets || seen.has_trained);
 }
 

@@ -68,10 +68,10 @@ struct SavedCheckpoint {
 // Facts of a launcher that decides by itself: of a job of one node, or with --master-addr. It keeps
 // the membership in memory (internal/one_node.h), so they have no text.
 struct OneNode {
-  int starts = 0;            // times in a row, without progress, that all ranks were started again
-  bool has_trained = false;  // there may be a checkpoint
-  bool store_lost = false;   // the process that holds the store has ended
-  int failed_first = -1;     // rank that failed first; -1: none, or the store had ended before
+  bool has_trained = false;     // there may be a checkpoint
+  bool has_progressed = false;  // the ranks have trained a step beyond those of earlier attempts
+  bool store_lost = false;      // the process that holds the store has ended
+  int failed_first = -1;        // rank that failed first; -1: none, or the store had ended before
   int failed_starts = 0;  // starts in a row that failed, since the machine has run out of something
   bool pauses = false;    // the next start has to wait, after failed ones or a crash loop
   bool operator==(const OneNode&) const = default;
@@ -120,6 +120,7 @@ struct Membership {
   std::string policy;    // of the node that made the first membership; see to_text()
   bool formed = false;   // the first ranks have their places
   int attempt = 0;       // times that all ranks were started again
+  int restores = 0;      // the same in a row without progress; see kMaxRestores
   SizeRequest wanted;    // serial 0: as many ranks as policy.max_ranks
   int replacements = 0;  // lost ranks that were replaced, and attempts
   int never_joined = 0;  // newcomers in a row that ended before they had joined
@@ -135,6 +136,7 @@ struct Membership {
   rank_link::UsableRanks usable;     // numbers of ranks that the program can use
   std::string run;                   // run folder, from which all ranks can start again
   SavedCheckpoint saved;             // the newest checkpoint
+  std::int64_t saved_before = 0;     // serial of the one from which all ranks started again last
   std::map<int, std::string> notes;  // the latest changes, for people, by number
   bool done = false;                 // a rank has ended its program with success
   std::string end;                   // why the job ends; empty: it goes on

@@ -115,11 +115,14 @@ TEST_F(OneNodeTest, StartsAllRanksAgainAlsoWhileANewProcessLoads) {
 TEST_F(OneNodeTest, StartsAllRanksAgainOnlyAsOftenAsAllowed) {
   all_end(137);
   own().failed_first = 0;
-  own().starts = kMaxRestores - 1;
+  membership_.restores = kMaxRestores - 1;
   EXPECT_TRUE(starts_again());
-  own().starts = kMaxRestores;
+  membership_.restores = kMaxRestores;
   EXPECT_FALSE(starts_again());
-  own().starts = 0;
+  own().has_progressed = true;
+  EXPECT_TRUE(starts_again());
+  EXPECT_EQ(next().restores, 1);
+  membership_.restores = 0;
   membership_.never_joined = kMaxNeverJoined;
   EXPECT_FALSE(starts_again());
   membership_.never_joined = 0;
@@ -179,7 +182,7 @@ TEST_F(OneNodeTest, StartsAllRanksAgainWhenOneIsLostBeforeAllHaveMet) {
   EXPECT_FALSE(starts_again());
   policy_.min_ranks = 2;
   EXPECT_TRUE(starts_again());
-  own().starts = kMaxRestores;
+  membership_.restores = kMaxRestores;
   EXPECT_FALSE(starts_again());
 }
 

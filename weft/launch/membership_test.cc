@@ -133,6 +133,27 @@ TEST(Membership, StartsAllRanksAgainWhenNoneIsLeftThatHasTheState) {
   EXPECT_TRUE(membership.ranks.at(0).first);
 }
 
+TEST(Membership, StartsAllRanksAgainOnlyThreeTimesWithoutAnotherCheckpoint) {
+  Cluster job({.min_nodes = 1, .max_nodes = 1, .max_ranks = 2, .max_replacements = 9});
+  job.join(0, 2);
+  job.settle();
+  job.node(0).run = "/runs/1";
+  job.node(0).saved = {1, "step-4"};
+  job.settle();
+  const auto lose_all = [&] {
+    for (const int rank : {0, 1}) job.end_rank(rank, Phase::kLost, 137, "SIGKILL");
+    return job.settle();
+  };
+  for (int restores = 1; restores <= kMaxRestores; ++restores)
+    EXPECT_EQ(lose_all().restores, restores);
+  job.node(0).saved = {2, "step-8"};
+  EXPECT_EQ(lose_all().restores, 1);
+  for (int restores = 2; restores <= kMaxRestores; ++restores)
+    EXPECT_EQ(lose_all().restores, restores);
+  EXPECT_EQ(job.membership().attempt, 2 * kMaxRestores);
+  EXPECT_EQ(lose_all().end, "rank 0 is lost: SIGKILL");
+}
+
 TEST(Membership, NeverStartsAgainWhileAllRanksMayTrainOnNodesThatCannotBeReached) {
   Cluster job({.min_nodes = 3, .max_nodes = 3, .max_ranks = 2, .max_replacements = 9});
   for (int node = 0; node < 3; ++node) job.join(node, 2);
@@ -341,6 +362,7 @@ TEST(Membership, IsAnObjectOfItsFields) {
   const Membership membership{.policy = "--nnodes 2:3",
                               .formed = true,
                               .attempt = 1,
+                              .restores = 28,
                               .wanted = {2, 3},
                               .replacements = 4,
                               .never_joined = 5,
@@ -355,6 +377,7 @@ TEST(Membership, IsAnObjectOfItsFields) {
                               .usable = {2, 4, 8},
                               .run = "/run",
                               .saved = {22, "/run/ckpt"},
+                              .saved_before = 29,
                               .notes = {{23, "rank 1 is lost"}},
                               .done = true,
                               .end = "stopped",
@@ -366,8 +389,8 @@ TEST(Membership, IsAnObjectOfItsFields) {
             R"("attempt":1,"done":true,"end":"stopped","end_code":24,"formed":true,"gone":[11],)"
             R"("incarnations":6,"leaving":[13],"never_joined":5,"notes":{"23":"rank 1 is lost"},)"
             R"("policy":"--nnodes 2:3","ranks":{"7":{"first":true,"incarnation":9,"member":true,)"
-            R"("node":8,"replaces":true,"tries":10}},"replacements":4,"run":"/run",)"
-            R"("saved":{"folder":"/run/ckpt","serial":22},"servers":{"17":18},)"
+            R"("node":8,"replaces":true,"tries":10}},"replacements":4,"restores":28,"run":"/run",)"
+            R"("saved":{"folder":"/run/ckpt","serial":22},"saved_before":29,"servers":{"17":18},)"
             R"("stop":{"code":25,"grace_ms":26,"why":"SIGTERM"},"stop_node":27,)"
             R"("successors":{"14":{"first":false,"incarnation":16,"member":false,"node":15,)"
             R"("replaces":false,"tries":0}},"usable":{"multiple":2,"replicas":8,"shards":4},)"

@@ -81,6 +81,7 @@ void each_field(Membership& o, Visit&& visit) {
   visit("policy", o.policy);
   visit("formed", o.formed);
   visit("attempt", o.attempt);
+  visit("restores", o.restores);
   visit("wanted", o.wanted);
   visit("replacements", o.replacements);
   visit("never_joined", o.never_joined);
@@ -95,6 +96,7 @@ void each_field(Membership& o, Visit&& visit) {
   visit("usable", o.usable);
   visit("run", o.run);
   visit("saved", o.saved);
+  visit("saved_before", o.saved_before);
   visit("notes", o.notes);
   visit("done", o.done);
   visit("end", o.end);

@@ -256,6 +256,8 @@ std::set<int> needless_ranks(const Situation& situation, int size) {
   return needless;
 }
 
+bool has_progressed(const Situation& situation) { return situation.step > situation.last_step; }
+
 Situation next_attempt(const Situation& situation, Act how) {
   const bool restores = how == Act::kRestore;
   Situation next;
@@ -263,10 +265,10 @@ Situation next_attempt(const Situation& situation, Act how) {
   next.other_nodes = situation.other_nodes;
   next.restarts = situation.restarts + 1;
   next.job.replacements = situation.job.replacements + (restores ? 1 : 0);
+  if (restores) next.job.restores = has_progressed(situation) ? 1 : situation.job.restores + 1;
   next.job.wanted = situation.job.wanted;
   next.job.usable = situation.job.usable;
   next.last_step = std::max(situation.last_step, situation.step);
-  if (restores) next.restores = situation.step > situation.last_step ? 1 : situation.restores + 1;
   return next;
 }
 

@@ -65,7 +65,6 @@ struct Situation {
   bool unsaved = false;
   std::int64_t step = 0;       // latest known step of training
   std::int64_t last_step = 0;  // of earlier attempts
-  int restores = 0;            // restores in a row without a step beyond those of earlier attempts
   // What this node knows of the job's membership that the agents of several nodes keep. It decides
   // which ranks run.
   struct Followed {
@@ -167,6 +166,9 @@ std::set<int> needless_ranks(const Situation& situation, int size);
 // others. The signal would kill them, and with them the recovery that the checkpoint needs. Once
 // they have joined, they stop with the others.
 std::set<int> ranks_that_stop_later(const Situation& situation);
+
+// True if the ranks have trained a step beyond those of earlier attempts.
+bool has_progressed(const Situation& situation);
 
 // The situation at the start of the next attempt, after kRestart or kRestore.
 Situation next_attempt(const Situation& situation, Act how);

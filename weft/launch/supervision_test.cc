@@ -192,9 +192,9 @@ TEST(Decide, RestoresAtOnceWhenTheLastRankWithTheStateIsLost) {
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kRestore);
   // Also before the next attempt has begun to train.
   seen.trained = false;
-  seen.restores = 1;
+  seen.job.restores = 1;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kRestore);
-  seen.restores = kMaxRestores;
+  seen.job.restores = kMaxRestores;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(2)).act, Act::kTerminate);
 }
 
@@ -213,10 +213,10 @@ TEST(Decide, StartsAllRanksAgainWhenOneIsLostBeforeAllHaveMet) {
   replaced(meets, 1);
   EXPECT_EQ(decide(meets, policy, kStart + seconds(1)).act, Act::kRestore);
   // Not without an end, not without replacements, and not once all have met.
-  seen.restores = kMaxRestores;
+  seen.job.restores = kMaxRestores;
   EXPECT_EQ(decide(seen, policy, kStart + seconds(1)).act, Act::kWait);
   EXPECT_EQ(decide(seen, policy, kStart + seconds(9)).act, Act::kTerminate);
-  seen.restores = 0;
+  seen.job.restores = 0;
   EXPECT_EQ(decide(seen, Policy{}, kStart + seconds(1)).act, Act::kWait);
   auto met = situation({std::nullopt, killed(SIGKILL, seconds(1)), std::nullopt});
   EXPECT_EQ(decide(met, policy, kStart + seconds(1)).act, Act::kReplace);
@@ -379,8 +379,9 @@ TEST(NextAttempt, CountsRestoresInARowWithoutProgress) {
   seen.trained = true;
   EXPECT_EQ(decide(seen, policy, kStart).act, Act::kFinish);
   seen.step = 41;
+  EXPECT_EQ(decide(seen, policy, kStart).act, Act::kRestore);
   seen = next_attempt(seen, Act::kRestore);
-  EXPECT_EQ(seen.restores, 1);
+  EXPECT_EQ(seen.job.restores, 1);
   EXPECT_EQ(seen.job.replacements, kMaxRestores + 1);
 }
 

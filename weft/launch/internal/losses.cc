@@ -138,6 +138,13 @@ void MembershipUpdate::check_enough(const std::string& text, int code) {
       code);
 }
 
+int MembershipUpdate::restores_so_far() const {
+  const OneNode* const own = one_node();
+  const bool has_progressed =
+      own != nullptr ? own->has_progressed : membership_.saved.serial > membership_.saved_before;
+  return has_progressed ? 0 : membership_.restores;
+}
+
 void MembershipUpdate::start_again(const std::vector<int>& lost) {
   const int first = lost.front();
   const Placement& place = membership_.ranks.at(first);
@@ -161,6 +168,8 @@ void MembershipUpdate::start_again(const std::vector<int>& lost) {
                exit_code(Errc::kPeerLost));
   }
   ++membership_.attempt;
+  membership_.restores = restores_so_far() + 1;
+  membership_.saved_before = membership_.saved.serial;
   ++membership_.replacements;
   note(text +
        (meets ? " before all ranks have met" : "; no rank is left that has the job's state") +
@@ -172,7 +181,7 @@ bool MembershipUpdate::may_start_again(const std::vector<int>& lost) const {
   const bool meets = is_meeting();
   if (const OneNode* const own = one_node())
     return launch::may_start_again(
-        {.starts = own->starts,
+        {.restores = restores_so_far(),
          .may_replace = may_replace(*own) || (meets && policy_.min_ranks > 0),
          .meets = meets,
          .has_trained = own->has_trained,
@@ -189,7 +198,7 @@ bool MembershipUpdate::may_start_again(const std::vector<int>& lost) const {
     return said != nullptr && said->phase >= RankPhase::kLost && said->code < 128;
   });
   return certain && launch::may_start_again(
-                        {.starts = membership_.attempt,
+                        {.restores = restores_so_far(),
                          .may_replace = membership_.replacements < policy_.max_replacements,
                          .meets = meets,
                          .has_trained = !membership_.run.empty(),

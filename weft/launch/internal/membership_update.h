@@ -120,6 +120,8 @@ class MembershipUpdate {
   std::string count_of_replacements() const;
   // Ends the job if too few ranks are left.
   void check_enough(const std::string& text, int code);
+  // Times that all ranks were started again since the last progress.
+  int restores_so_far() const;
   // No rank is left that has the job's state: all ranks start again, from the newest checkpoint.
   void start_again(const std::vector<int>& lost);
 

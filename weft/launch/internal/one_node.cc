@@ -37,8 +37,8 @@ OneNode facts_of(const Situation& situation, Time now) {
   const auto failed = first_failure(situation);
   const bool by_store =
       failed && situation.store_lost && situation.ranks[static_cast<std::size_t>(*failed)]->told;
-  return {.starts = situation.restores,
-          .has_trained = situation.trained || situation.restores > 0,
+  return {.has_trained = situation.trained || situation.job.restores > 0,
+          .has_progressed = has_progressed(situation),
           .store_lost = situation.store_lost,
           .failed_first = failed && !by_store ? *failed : -1,
           .failed_starts = situation.failed_starts,
