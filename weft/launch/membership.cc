@@ -238,6 +238,21 @@ void MembershipUpdate::grow(int members, std::set<int>& coming) {
   }
 }
 
+// One change may lose all ranks of a node, so all its notes are kept, as far as a message has room
+// for them. Of the changes before, the latest ones are kept, for nodes that have not read them yet.
+void MembershipUpdate::note(const std::string& text) {
+  constexpr std::size_t kNotes = 16, kBytes = 32 << 10;
+  auto& notes = membership_.notes;
+  notes.emplace(notes.empty() ? 1 : notes.rbegin()->first + 1, text);
+  const auto bytes = [&] {
+    std::size_t sum = 0;
+    for (const auto& [number, one] : notes) sum += one.size();
+    return sum;
+  };
+  while (notes.size() > kNotes && (notes.begin()->first <= last_note_ || bytes() > kBytes))
+    notes.erase(notes.begin());
+}
+
 void MembershipUpdate::announce(int ranks, const std::set<int>& newcomers) {
   Announcement& last = membership_.announcement;
   const bool nothing_new = last.ranks == ranks && last.newcomers == newcomers;

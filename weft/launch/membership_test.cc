@@ -294,6 +294,33 @@ TEST(Membership, KnowsTheNewestCheckpointWhereverItsRankRuns) {
   EXPECT_EQ(job.settle().saved.folder, "step-2");
 }
 
+TEST(Membership, NamesEveryRankOfALostNode) {
+  Cluster job({.min_nodes = 2, .max_nodes = 2, .min_ranks = 1, .max_ranks = 24});
+  job.join(0, 4);
+  job.join(1, 20);
+  job.settle();
+  job.lose(1);
+  const Membership membership = job.settle();
+  ASSERT_EQ(membership.notes.size(), 20U);
+  EXPECT_EQ(membership.notes.at(1),
+            "rank 4 is lost: node 1 is lost or cannot be reached; the others go on without it");
+  job.node(0).wanted = {1, 3};
+  EXPECT_EQ(job.settle().notes.size(), 16U) << "of earlier changes, the latest are kept";
+  EXPECT_EQ(job.membership().notes.at(21), "the job shall have 3 ranks");
+}
+
+TEST(Membership, HasNotesThatFitIntoAMessage) {
+  Cluster job({.min_nodes = 1, .max_nodes = 1, .min_ranks = 1, .max_ranks = 200});
+  job.join(0, 200);
+  job.settle();
+  for (int rank = 1; rank < 200; ++rank)
+    job.end_rank(rank, Phase::kLost, 137, std::string(400, 'x'));
+  std::size_t bytes = 0;
+  for (const auto& [number, note] : job.settle().notes) bytes += note.size();
+  EXPECT_GT(bytes, 30U << 10);
+  EXPECT_LE(bytes, 32U << 10);
+}
+
 // A link takes 200 KiB at least.
 TEST(MembershipText, OfANodeWithManyRanksThatFailedFitsIntoAMessage) {
   for (const int ranks : {1, 8, 256, 1000}) {

@@ -19,7 +19,9 @@ class MembershipUpdate {
  public:
   MembershipUpdate(const Membership& membership, const std::vector<NodeReport>& nodes,
                    const MembershipPolicy& policy)
-      : membership_(membership), policy_(policy) {
+      : membership_(membership),
+        policy_(policy),
+        last_note_(membership.notes.empty() ? 0 : membership.notes.rbegin()->first) {
     for (const NodeReport& node : nodes) nodes_.emplace(node.node, &node);
   }
 
@@ -79,11 +81,7 @@ class MembershipUpdate {
   // The usable node with most free slots; of several the one that joined first.
   const NodeReport* place() const;
 
-  void note(const std::string& text) {
-    const int number = membership_.notes.empty() ? 1 : membership_.notes.rbegin()->first + 1;
-    membership_.notes.emplace(number, text);
-    if (membership_.notes.size() > 16) membership_.notes.erase(membership_.notes.begin());
-  }
+  void note(const std::string& text);
   void end(const std::string& why, int code) {
     if (!membership_.end.empty()) return;
     membership_.end = why;
@@ -153,6 +151,7 @@ class MembershipUpdate {
 
   Membership membership_;
   const MembershipPolicy& policy_;
+  const int last_note_;  // of the changes before this one
   std::map<int, const NodeReport*> nodes_;
 };
 
