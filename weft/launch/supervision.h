@@ -48,8 +48,8 @@ struct Situation {
   bool asked = false;                  // somebody asked the job to end, other than by a signal
   std::optional<Time> grace_end = {};  // when ranks that were asked to stop are killed
   std::set<int> meeting;               // local ranks that wait for all ranks of the first group
-  // The ranks of the job on this node, by local number, and the counts of next_membership(). The
-  // launcher keeps it between decisions (internal/one_node.h). On nodes that meet, it has no ranks.
+  // The membership that the launcher keeps itself (internal/one_node.h): the ranks of this node by
+  // local number, and the counts of next_membership(). On nodes that meet, it has no ranks.
   Membership job = {.formed = true};
   // Local ranks that were started after the first ones and have not joined the others: kStarting,
   // or kWaiting.
@@ -103,14 +103,21 @@ struct Policy {
   std::chrono::milliseconds shutdown_timeout = std::chrono::seconds(30);
 };
 
+// Changes of the ranks, which next_membership() decides (internal/one_node.h):
 //   kReplace      start a new process in place of a lost rank, while the others run
 //   kGoOnWithout  the others go on without a lost rank
 //   kGrow         start an additional rank
 //   kAnnounce     tell the ranks how many ranks the job shall have
+// Ends of processes, which decide() decides:
 //   kDismiss      end a rank that has not joined the others, which have ended
+//   kTerminate    ask all ranks to end
+//   kKill         kill all ranks
 //   kAbandon      take a killed rank for ended: the system does not end its process
-//   kRestart      start all ranks again
-//   kRestore      the same, from the newest checkpoint if there is one; end ranks that still run
+// Ends of the attempt:
+//   kRestart      start all ranks again (--max-restarts)
+//   kRestore      the same, from the newest checkpoint if there is one; end ranks that still run.
+//                 next_membership() decides it, too
+//   kFinish       the job has ended
 enum class Act {
   kWait,
   kReplace,

@@ -1,13 +1,14 @@
-// The job of one node as a membership with one node. So next_membership() (membership.h) decides
-// there, too, which lost ranks are replaced, and how the number of ranks changes. The launcher
-// keeps the membership (Situation::job) between decisions. Pure functions.
+// Translates between decide() (supervision.h) and next_membership() (membership.h), for a launcher
+// that keeps the membership itself (Situation::job): of a job of one node, or with --master-addr.
+// Pure functions.
 //
 //   Situation::job, reports of its ranks ── next_membership() ──> first change, as a Decision
 //        ▲                                                               │
 //        └───────────── commit() ◄── the launcher executes it ───────────┘
 //
-// The launcher takes over one change at a time, not the next membership as a whole: it takes over a
-// replacement once its process has started, so a start that fails counts as none.
+// The launcher takes over one change at a time, once it has executed it. If a process cannot start,
+// the membership stays as it is, and the next answer knows of it. Agents store the next membership
+// first, as a whole, since other nodes act on it. README.md has the differences and their reasons.
 //
 //   rank of this node, by local number        in the membership
 //   one of the first, or it has joined        a member
@@ -36,9 +37,9 @@ bool starts_again(const Situation& situation, const Policy& policy, Time now);
 // be started. nullopt: there is none, or the job cannot go on.
 std::optional<Decision> next_change(const Situation& situation, const Policy& policy, Time now);
 
-// The first ranks of an attempt start.
+// The first ranks of an attempt start, all of them as members.
 void begin_attempt(Situation& situation, int ranks);
-// The launcher has executed the decision.
+// The launcher has executed the decision, one of next_change(): takes it over.
 void commit(Situation& situation, const Decision& decision);
 // A newcomer has joined the others.
 void join(Situation& situation, int local);
