@@ -15,9 +15,9 @@
 //                                            └─ note_members() sets Placement::member
 //
 // go_on() then works in this order: joined ranks, faults that end the job, nodes that fail too
-// often, processes that replace ranks of leaving nodes, lost ranks, servers. It changes the number
-// of ranks only if nothing else is under way. So the ranks form their group again for one change at
-// a time.
+// often or cannot start a process, processes that replace ranks of leaving nodes, lost ranks,
+// servers. It changes the number of ranks only if nothing else is under way. So the ranks form
+// their group again for one change at a time.
 #include "weft/launch/membership.h"
 
 #include <algorithm>
@@ -68,6 +68,7 @@ void MembershipUpdate::go_on() {
   end_if_failed();
   end_if_servers_are_lost();
   if (membership_.end.empty()) set_aside();
+  if (membership_.end.empty()) move_unstarted();
   if (membership_.end.empty()) prepare_successors();
   if (membership_.end.empty()) replace_lost();
   if (membership_.end.empty()) place_servers();
@@ -86,9 +87,12 @@ int MembershipUpdate::free_slots(const NodeReport& at) const {
 }
 
 const NodeReport* MembershipUpdate::place() const {
+  const auto room = [&](const NodeReport& at) {
+    return std::pair(!at.starts_fail, free_slots(at));
+  };
   const NodeReport* best = nullptr;
   for (const auto& [number, at] : nodes_) {
-    if (free_slots(*at) > (best != nullptr ? free_slots(*best) : 0)) best = at;
+    if (free_slots(*at) > 0 && (best == nullptr || room(*at) > room(*best))) best = at;
   }
   return best;
 }
@@ -184,6 +188,22 @@ void MembershipUpdate::set_aside() {
     membership_.aside.insert(number);
     note("node " + std::to_string(number) + " (" + at->host +
          ") gets no ranks: " + std::to_string(at->failures) + " failed there in ten minutes");
+  }
+}
+
+// Another node starts a process that its own node cannot start. The others wait for it, and it has
+// counted as a replacement already.
+void MembershipUpdate::move_unstarted() {
+  for (auto& [rank, at] : membership_.ranks) {
+    const NodeReport* const from = node(at.node);
+    const bool is_unstarted = from != nullptr && from->starts_fail && !at.first && !at.member &&
+                              report(rank, at) == nullptr;
+    const NodeReport* const to = is_unstarted ? place() : nullptr;
+    if (to == nullptr || to->starts_fail) continue;
+    note(rank_name(rank) + " cannot be started on node " + std::to_string(at.node) +
+         ": it is started on node " + std::to_string(to->node));
+    at.node = to->node;
+    at.incarnation = ++membership_.incarnations;
   }
 }
 

@@ -91,6 +91,7 @@ struct NodeReport {
   StopRequest leave = {};         // the job shall go on without this node, or end if it cannot
   std::set<int> replicated = {};  // its parameter servers whose shards all have two copies
   std::string servers_lost = {};  // why its parameter servers cannot go on
+  bool starts_fail = false;       // a start has failed lately: the machine has run out of something
   bool holds_store = false;       // without it, the other nodes cannot change the membership
   bool left = false;              // it has seen the end of the job, and its ranks have ended
   bool knows_all_left = false;    // it has seen that all nodes have left

@@ -154,6 +154,39 @@ TEST(Membership, StartsAllRanksAgainOnlyThreeTimesWithoutAnotherCheckpoint) {
   EXPECT_EQ(lose_all().end, "rank 0 is lost: SIGKILL");
 }
 
+TEST(Membership, GivesARankWhoseProcessCannotBeStartedToAnotherNode) {
+  const MembershipPolicy policy{
+      .min_nodes = 3, .max_nodes = 3, .max_ranks = 2, .max_replacements = 9};
+  Cluster job(policy);
+  for (int node = 0; node < 3; ++node) job.join(node, 1);
+  job.settle();
+  job.end_rank(1, Phase::kLost, 137, "SIGKILL");
+  const Membership placed = next_membership(job.membership(), job.reports(), policy, false);
+  ASSERT_EQ(placed.ranks.at(1).node, 1);
+  job.node(1).starts_fail = true;
+  const Membership moved = next_membership(placed, job.reports(), policy, false);
+  EXPECT_EQ(moved.ranks.at(1).node, 2);
+  EXPECT_TRUE(moved.ranks.at(1).replaces);
+  EXPECT_GT(moved.ranks.at(1).incarnation, placed.ranks.at(1).incarnation);
+  EXPECT_EQ(moved.replacements, 1);
+  EXPECT_EQ(moved.notes.rbegin()->second,
+            "rank 1 cannot be started on node 1: it is started on node 2");
+  job.node(2).starts_fail = true;
+  EXPECT_EQ(next_membership(placed, job.reports(), policy, false), placed) << "it waits";
+}
+
+TEST(Membership, PlacesLostRanksWhereProcessesCanBeStarted) {
+  Cluster job({.min_nodes = 3, .max_nodes = 3, .max_ranks = 2, .max_replacements = 9});
+  for (int node = 0; node < 3; ++node) job.join(node, 1);
+  job.settle();
+  job.node(1).starts_fail = true;
+  job.end_rank(1, Phase::kLost, 137, "SIGKILL");
+  EXPECT_EQ(job.settle().ranks.at(1).node, 2);
+  job.lose(2);
+  EXPECT_EQ(job.settle().ranks.at(1).node, 1) << "no other node has a free slot";
+  EXPECT_EQ(job.membership().end, "");
+}
+
 TEST(Membership, NeverStartsAgainWhileAllRanksMayTrainOnNodesThatCannotBeReached) {
   Cluster job({.min_nodes = 3, .max_nodes = 3, .max_ranks = 2, .max_replacements = 9});
   for (int node = 0; node < 3; ++node) job.join(node, 2);
@@ -367,6 +400,7 @@ NodeReport whole_report() {
           .leave = {"a notice", 144, 2000},
           .replicated = {1, 3},
           .servers_lost = "lost",
+          .starts_fail = true,
           .holds_store = true,
           .left = true,
           .knows_all_left = true};
@@ -379,7 +413,7 @@ TEST(Membership, AReportIsAnObjectOfItsFields) {
             R"("leave":{"code":144,"grace_ms":2000,"why":"a notice"},"left":true,"node":3,)"
             R"("ranks":{"5":{"code":137,"incarnation":6,"phase":5,"why":"killed"}},)"
             R"("replicated":[1,3],"run":"/run","saved":{"folder":"/run/ckpt","serial":9},)"
-            R"("servers_lost":"lost","slots":4,)"
+            R"("servers_lost":"lost","slots":4,"starts_fail":true,)"
             R"("stop":{"code":143,"grace_ms":1000,"why":"SIGTERM"},)"
             R"("usable":{"multiple":2,"replicas":8,"shards":4},"wanted":{"ranks":8,"serial":7}})");
   EXPECT_EQ(node_report_of(to_text(report)), report);

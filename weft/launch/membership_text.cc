@@ -72,6 +72,7 @@ void each_field(NodeReport& o, Visit&& visit) {
   visit("leave", o.leave);
   visit("replicated", o.replicated);
   visit("servers_lost", o.servers_lost);
+  visit("starts_fail", o.starts_fail);
   visit("holds_store", o.holds_store);
   visit("left", o.left);
   visit("knows_all_left", o.knows_all_left);

@@ -34,6 +34,7 @@ namespace weft::launch::internal {
 namespace {
 
 constexpr auto kFailuresCount = std::chrono::minutes(10);  // NodeReport::failures
+constexpr auto kStartsFail = std::chrono::minutes(1);      // NodeReport::starts_fail
 
 std::string host_name() {
   utsname name{};
@@ -390,6 +391,9 @@ std::optional<Time> Follower::make_report(Time at) {
   }
   std::erase_if(failures_, [&](Time when) { return at - when > kFailuresCount; });
   report.failures = static_cast<int>(failures_.size());
+  const Time forgotten = node_.situation.last_end + kStartsFail;
+  report.starts_fail = node_.situation.failed_starts > 0 && at < forgotten;
+  if (report.starts_fail) next = next ? std::min(*next, forgotten) : forgotten;
   report.replicated = servers_.replicated();
   report.servers_lost = node_.situation.servers_lost.value_or("").substr(0, longest_reason(1));
   if (!orders_.is_over()) departures_.report_to(report_, orders_.node);

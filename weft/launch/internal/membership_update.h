@@ -78,7 +78,8 @@ class MembershipUpdate {
   bool is_unused(int number) const {
     return membership_.aside.contains(number) || membership_.leaving.contains(number);
   }
-  // The usable node with most free slots; of several the one that joined first.
+  // The usable node with most free slots; of several the one that joined first. A node whose starts
+  // fail only if no other one has a free slot.
   const NodeReport* place() const;
 
   void note(const std::string& text);
@@ -101,6 +102,7 @@ class MembershipUpdate {
   bool put(int rank, bool replaces);
 
   void set_aside();
+  void move_unstarted();
   bool is_lost(int rank, const Placement& place) const;
   std::string loss(int rank, const Placement& place) const;
   int code_of(int rank, const Placement& place) const;
