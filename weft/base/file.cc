@@ -11,9 +11,11 @@
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 
 #include "weft/base/error.h"
 #include "weft/base/internal/describe.h"
+#include "weft/base/log.h"
 #include "weft/base/text/variables.h"
 
 namespace weft {
@@ -63,9 +65,19 @@ void flush_file(int fd, const std::string& path) {
 }
 
 void flush_directory(const std::string& path) {
-  ask_fault({FileCall::kFlush, path, kNone}, "cannot flush the folder");
-  const UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory || ::fsync(directory.get()) != 0) fail_io("cannot flush the folder", path);
+  int why = fault_of({FileCall::kFlush, path, kNone});
+  if (why == 0) {
+    const UniqueFd directory(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    if (!directory) fail_io("cannot flush the folder", path);
+    if (::fsync(directory.get()) == 0) return;
+    why = errno;
+  }
+  if (why != EINVAL && why != ENOTSUP) fail_io("cannot flush the folder", path, why);
+  static std::once_flag warned;
+  std::call_once(warned, [&] {
+    log_warn("a power failure may undo or damage what was saved last: cannot flush the folder " +
+             path + ": " + std::strerror(why));
+  });
 }
 
 void make_directory(const std::string& path) {

@@ -65,7 +65,8 @@ bool lock_file(int fd, const std::string& path);
 // Returns when the file's bytes are on the disk.
 void flush_file(int fd, const std::string& path);
 
-// Makes the names in a folder survive a power cut.
+// Makes the names in a folder survive a power cut. Warns once where the file system cannot flush
+// folders (vboxsf, 9p).
 void flush_directory(const std::string& path);
 
 // Makes one folder. One that exists is an error.

@@ -6,9 +6,11 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
 
 #include "weft/base/error.h"
+#include "weft/base/testing/file_faults.h"
 
 namespace weft {
 namespace {
@@ -89,6 +91,35 @@ TEST(File, MakesFoldersAndNamesAFileInTheWay) {
   write_file_atomic(folder / "file", "");
   expect_error(Errc::kInvalidArgument, "file/x: Not a directory",
                [&] { make_directories(folder / "file/x"); });
+}
+
+// As on vboxsf and 9p.
+TEST(File, IsWrittenWithOneWarningWhereFoldersCannotBeFlushed) {
+  const TempDir folder;
+  testing::internal::CaptureStderr();
+  for (const int error_number : {EINVAL, ENOTSUP}) {
+    const FileFaults faults([&](FileCall call, const std::string& path) {
+      return call == FileCall::kFlush && std::filesystem::is_directory(path) ? error_number : 0;
+    });
+    const std::string path = folder / std::to_string(error_number);
+    make_directories(path + "/a");
+    write_file_atomic(path + "/a/b", "x");
+    EXPECT_EQ(read_file(path + "/a/b", 1), "x");
+  }
+  const std::string said = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(said, HasSubstr("cannot flush the folder " + folder.path() + ": Invalid argument"));
+  EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
+}
+
+TEST(File, IsNotWrittenIfTheDiskFailsToFlushItsFolder) {
+  const TempDir folder;
+  expect_error(Errc::kInvalidArgument, "none: No such file",
+               [&] { flush_directory(folder / "none"); });
+  const FileFaults faults([&](FileCall call, const std::string& path) {
+    return call == FileCall::kFlush && path == folder.path() ? EIO : 0;
+  });
+  expect_error(Errc::kUnavailable, "cannot flush the folder " + folder.path(),
+               [&] { write_file_atomic(folder / "a", "x"); });
 }
 
 TEST(File, DescriptorsCloseOnceAndMove) {

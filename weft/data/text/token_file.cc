@@ -185,10 +185,7 @@ void TokenWriter::finish() {
     fail_io("cannot flush", temporary_);
   if (::rename(temporary_.c_str(), path_.c_str()) != 0) fail_io("cannot replace", path_);
   file_.reset();
-  const auto slash = path_.rfind('/');
-  const std::string folder = slash == std::string::npos ? "." : path_.substr(0, slash + 1);
-  const UniqueFd directory(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (!directory || ::fsync(directory.get()) != 0) fail_io("cannot flush the folder", folder);
+  flush_directory(parent_of(path_));
 }
 
 }  // namespace weft::data::text

@@ -11,6 +11,7 @@
 
 #include "weft/base/crc32c.h"
 #include "weft/base/error.h"
+#include "weft/base/testing/file_faults.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/data/text/tokenize_file.h"
 
@@ -93,6 +94,18 @@ TEST_F(TokenFiles, DoNotExistUntilFinishedAndLeaveNoTemporaryFile) {
   EXPECT_TRUE(names_in(dir_.path()).empty());
   write(10, {1});
   EXPECT_EQ(names_in(dir_.path()), std::vector<std::string>{"tokens.weft"});
+}
+
+// As on vboxsf and 9p.
+TEST_F(TokenFiles, AreWrittenWhereFoldersCannotBeFlushed) {
+  int flushes = 0;
+  const FileFaults faults([&](FileCall call, const std::string& path) {
+    const bool is_here = call == FileCall::kFlush && path == dir_.path();
+    flushes += is_here ? 1 : 0;
+    return is_here ? EINVAL : 0;
+  });
+  EXPECT_EQ(TokenFile::open(write(10, {1, 2})).size(), 2);
+  EXPECT_EQ(flushes, 1);
 }
 
 TEST_F(TokenFiles, RefuseATokenOutsideTheVocabulary) {
