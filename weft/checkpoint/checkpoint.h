@@ -26,7 +26,7 @@ namespace weft::checkpoint {
 
 struct Checkpoint {
   std::int64_t step = 0;  // Number in the folder's name.
-  // Parts "model", "optimizer", …: names of letters, digits, '_' and '-'.
+  // Parts "model", "optimizer", …: names of at most 101 letters, digits, '_' and '-'.
   std::map<std::string, TensorMap> parts;
   StringMap state;
 };

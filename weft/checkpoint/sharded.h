@@ -32,8 +32,8 @@ namespace weft::checkpoint {
 // One rank's part of a state.
 struct Shards {
   std::int64_t step = 0;
-  // Parts "model", "optimizer", …: names of letters, digits, '_' and '-'. All ranks' slices of a
-  // tensor make up the whole tensor, without overlap. No tensor's name ends with ']'.
+  // Parts "model", "optimizer", …: names of at most 101 letters, digits, '_' and '-'. All ranks'
+  // slices of a tensor make up the whole tensor, without overlap. No tensor's name ends with ']'.
   Parts parts;
   StringMap state;  // Strings by name; rank 0's are saved.
 };

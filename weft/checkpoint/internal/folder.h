@@ -23,6 +23,9 @@ constexpr std::string_view kStepPrefix = "step-";
 constexpr const char* kManifestName = "manifest";
 constexpr const char* kStateName = "state.json";
 constexpr std::string_view kTensorSuffix = ".safetensors", kIndexSuffix = ".safetensors.index.json";
+// Longest name of a part, so that readers take the names of its files.
+constexpr std::size_t kMaxPartBytes =
+    kMaxNameBytes - std::string_view("-00001-of-00004.safetensors").size();
 constexpr std::size_t kMaxStateBytes = std::size_t{1} << 20;
 constexpr std::size_t kMaxTextBytes = std::size_t{256} << 20;  // limit of a manifest or an index
 

@@ -168,6 +168,10 @@ std::string render_header(const Header& header) {
     throw Error(Errc::kInvalidArgument, "a name or value is not UTF-8 and cannot be written");
   }
   text.resize((text.size() + 7) / 8 * 8, ' ');
+  WEFT_REQUIRE(text.size() <= static_cast<std::size_t>(kMaxHeaderBytes),
+               "the header of a safetensors file would be larger than the " +
+                   std::to_string(kMaxHeaderBytes) +
+                   " bytes that it may have; write fewer tensors into one file");
   std::string out(kLengthBytes, '\0');
   for (int i = 0; i < kLengthBytes; ++i) out[i] = static_cast<char>(text.size() >> (8 * i) & 0xff);
   return out + text;

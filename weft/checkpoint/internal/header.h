@@ -42,7 +42,8 @@ Header parse_header(std::string_view json, std::int64_t data_bytes, const std::s
 // starts at a multiple of its element size, then by name. Returns the total bytes.
 std::int64_t lay_out(std::vector<Entry>& entries);
 
-// Returns the length word and the JSON text, padded with blanks to a multiple of 8.
+// Returns the length word and the JSON text, padded with blanks to a multiple of 8. Throws
+// Error(kInvalidArgument) if it is too long for readers, or a name is not UTF-8.
 std::string render_header(const Header& header);
 
 }  // namespace weft::checkpoint::internal

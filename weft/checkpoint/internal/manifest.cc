@@ -45,7 +45,7 @@ bool is_plain_name(std::string_view name) {
     return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' ||
            c == '_' || c == '-';
   };
-  return !name.empty() && name.size() <= 128 && name.front() != '.' &&
+  return !name.empty() && name.size() <= kMaxNameBytes && name.front() != '.' &&
          std::all_of(name.begin(), name.end(), plain);
 }
 

@@ -10,6 +10,7 @@
 // Version 1 has one checksum for each file: "crc32c 0f3a55c1 44701234 model.safetensors".
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -33,8 +34,10 @@ struct Manifest {
   bool operator==(const Manifest&) const = default;
 };
 
+constexpr std::size_t kMaxNameBytes = 128;  // of a file
+
 // Whether a name has only letters, digits, '.', '_' and '-' and does not start with '.', so that
-// the path cannot leave its folder.
+// the path cannot leave its folder. Longer names than kMaxNameBytes are not plain.
 bool is_plain_name(std::string_view name);
 
 // Returns the number of chunks of a file of so many bytes.

@@ -177,6 +177,14 @@ void require_no_overlap(const std::string& name, std::vector<Box> slices) {
   }
 }
 
+// Writes an index or a manifest, unless it is larger than readers take.
+FileSums write_table(const std::string& path, const std::string& text) {
+  WEFT_REQUIRE(text.size() <= kMaxTextBytes, path + " would be larger than the " +
+                                                 format_bytes(kMaxTextBytes) +
+                                                 " that it may have; save fewer slices");
+  return write_text(path, text);
+}
+
 // What rank 0 knows about the whole checkpoint.
 class Whole {
  public:
@@ -207,7 +215,7 @@ class Whole {
       // A reader takes a file with the part's plain name for the whole part.
       if (manifest.files.contains(part + std::string(kTensorSuffix)) && !cut_[part]) continue;
       const std::string name = part + std::string(kIndexSuffix);
-      manifest.files[name] = write_text(folder + "/" + name, render_index(index));
+      manifest.files[name] = write_table(folder + "/" + name, render_index(index));
     }
   }
 
@@ -290,7 +298,7 @@ void commit(const SaveJob& job, const std::vector<std::string>& reports, const O
   whole.write_indices(aside);
   whole.manifest.files[kStateName] = write_text(aside + "/" + kStateName, render_state(job.state));
   made.require_in_place();
-  write_text(aside + "/" + kManifestName, render_manifest(whole.manifest));
+  write_table(aside + "/" + kManifestName, render_manifest(whole.manifest));
   flush_directory(aside);
   made.require_in_place();
   put_in_place(aside, job.dir + "/" + folder_name(job.step));
@@ -321,9 +329,10 @@ SaveJob plan_save(const std::string& dir, const Shards& shards, SaveOptions opti
     WEFT_REQUIRE(shards.step >= 0 && options.keep >= 0,
                  "checkpoint: step and keep are not negative");
     for (const auto& [part, slices] : shards.parts) {
-      WEFT_REQUIRE(
-          is_plain_name(part) && part.find('.') == std::string::npos,
-          "checkpoint: a part's name has letters, digits, '_' and '-' only, got \"" + part + "\"");
+      WEFT_REQUIRE(is_plain_name(part) && part.find('.') == std::string::npos &&
+                       part.size() <= kMaxPartBytes,
+                   "checkpoint: a part's name has 1 to " + std::to_string(kMaxPartBytes) +
+                       " letters, digits, '_' and '-', and nothing else, got \"" + part + "\"");
       job.parts.push_back(part);
       if (!slices.empty() || ranks == 1)
         job.files.push_back(plan_file(
