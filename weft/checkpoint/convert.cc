@@ -11,6 +11,7 @@
 #include "weft/checkpoint/internal/dtypes.h"
 #include "weft/checkpoint/internal/file_writer.h"
 #include "weft/checkpoint/internal/folder.h"
+#include "weft/checkpoint/internal/folder_lock.h"
 
 namespace weft::checkpoint {
 namespace {
@@ -125,14 +126,20 @@ std::string copy_checkpoint(const std::string& folder, const std::string& dir) {
   const std::int64_t step = internal::step_of_folder(folder);
   const std::string target = dir + "/" + internal::folder_name(step),
                     aside = internal::aside_name(dir, step);
-  WEFT_REQUIRE(!fs::exists(target), "checkpoint: " + target + " exists already");
+  const auto refuse_existing = [&] {
+    WEFT_REQUIRE(!fs::exists(target), "checkpoint: " + target + " exists already");
+  };
+  refuse_existing();
   const internal::Manifest from = internal::read_manifest(folder);
   internal::verify_share(folder, from, 0, 1);
   make_directories(dir);
-  internal::Manifest manifest;
+  // A save would remove the folder of this copy, and this copy the folder of a save of this step.
+  const internal::FolderLock lock(dir);
+  refuse_existing();   // a save may have made it meanwhile
   remove_tree(aside);  // left by a copy that was killed
+  const internal::OwnFolder made(aside);
+  internal::Manifest manifest;
   try {
-    make_directory(aside);
     for (const auto& [name, sums] : from.files) {
       const auto in = internal::open_file(folder, from, name);
       FileWriter out(aside + "/" + name);
@@ -144,14 +151,16 @@ std::string copy_checkpoint(const std::string& folder, const std::string& dir) {
       }
       manifest.files[name] = out.finish();
     }
+    made.require_in_place();
     internal::write_text(aside + "/" + internal::kManifestName,
                          internal::render_manifest(manifest));
     flush_directory(aside);
+    made.require_in_place();
     rename_path(aside, target);
     flush_directory(dir);
   } catch (...) {
-    std::error_code ignored;
-    fs::remove_all(aside, ignored);
+    // If its folder was replaced, it is another job's.
+    if (made.is_in_place()) remove_tree(aside);
     throw;
   }
   return target;

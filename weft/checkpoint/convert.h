@@ -23,8 +23,8 @@ std::vector<std::string> write_hub(const Reader& reader, const std::string& part
                                    const std::string& folder, std::int64_t most_bytes);
 
 // Copies a checkpoint of this or an older weft to `dir`/step-…, with the newest form of manifest.
-// Gives the folder. Throws Error(kInvalidArgument) where there is one, Error(kCorrupt) for one that
-// is damaged.
+// Gives the folder. Locks `dir` as a save does. Throws Error(kInvalidArgument) where there is one,
+// Error(kCorrupt) for one that is damaged, Error(kUnavailable) while a job saves into `dir`.
 std::string copy_checkpoint(const std::string& folder, const std::string& dir);
 
 }  // namespace weft::checkpoint

@@ -3,10 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cerrno>
 #include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <utility>
 
 #include "weft/base/file.h"
+#include "weft/base/testing/file_faults.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/checkpoint/internal/manifest.h"
@@ -101,6 +105,76 @@ TEST(Convert, CopiesAnOldCheckpointInTheNewestFormat) {
   flip(folder + "/model.safetensors", 900);
   expect_refused([&] { copy_checkpoint(folder, dir / "newer"); }, Errc::kCorrupt, "its checksum");
   EXPECT_FALSE(std::filesystem::exists(dir / "newer/step-00000007"));
+}
+
+Checkpoint whole_checkpoint(std::int64_t step) {
+  Checkpoint checkpoint{step, {}, {}};
+  for (const Named& one : some_tensors(step)) checkpoint.parts["model"][one.name] = one.tensor;
+  return checkpoint;
+}
+
+TEST(Convert, CopiesNoCheckpointIntoAFolderWhileAJobSavesThere) {
+  const TempDir dir;
+  const std::string from = save(dir / "old", whole_checkpoint(7)), to = dir / "new";
+  bool is_under_way = false;
+  const FileFaults copy_during_save([&](FileCall call, const std::string& path) {
+    if (call == FileCall::kWrite && path.ends_with("/manifest") &&
+        !std::exchange(is_under_way, true)) {
+      expect_refused([&] { copy_checkpoint(from, to); }, Errc::kUnavailable,
+                     "another process is saving a checkpoint into " + to);
+    }
+    return 0;
+  });
+  verify(save(to, whole_checkpoint(8)));
+  EXPECT_TRUE(is_under_way);
+  verify(copy_checkpoint(from, to));  // the folder is free again
+  EXPECT_THAT(names_in(to), ::testing::ElementsAre("step-00000007", "step-00000008"));
+}
+
+TEST(Convert, NoJobSavesIntoAFolderWhileACheckpointIsCopiedThere) {
+  const TempDir dir;
+  const std::string from = save(dir / "old", whole_checkpoint(7)), to = dir / "new";
+  bool is_under_way = false;
+  const FileFaults save_during_copy([&](FileCall call, const std::string& path) {
+    if (call == FileCall::kWrite && path.ends_with("/manifest") &&
+        !std::exchange(is_under_way, true)) {
+      for (const std::int64_t step : {7, 8}) {
+        expect_refused([&] { save(to, whole_checkpoint(step)); }, Errc::kUnavailable,
+                       "another process is saving a checkpoint into " + to);
+      }
+    }
+    return 0;
+  });
+  verify(copy_checkpoint(from, to));
+  EXPECT_TRUE(is_under_way);
+  EXPECT_THAT(names_in(to), ::testing::ElementsAre("step-00000007"));
+}
+
+// On a file system without locks, where a job has begun to save the same step meanwhile.
+TEST(Convert, CopiesNoFilesThatAJobHasBegun) {
+  const TempDir dir;
+  const std::string from = save(dir / "old", whole_checkpoint(7)), to = dir / "new",
+                    aside = to + "/.tmp-step-00000007";
+  const struct {
+    FileCall call;
+    std::string path;
+  } moments[] = {{FileCall::kWrite, aside + "/state.json"}, {FileCall::kFlush, aside}};
+  for (const auto& moment : moments) {
+    SCOPED_TRACE(moment.path);
+    bool has_begun = false;
+    const FileFaults other_job([&](FileCall call, const std::string& path) {
+      if (call == moment.call && path == moment.path && !std::exchange(has_begun, true)) {
+        std::filesystem::remove_all(aside);
+        std::filesystem::create_directory(aside);
+        std::ofstream(aside + "/model.safetensors") << "not complete";
+      }
+      return call == FileCall::kLock ? ENOLCK : 0;
+    });
+    expect_refused([&] { copy_checkpoint(from, to); }, Errc::kUnavailable,
+                   aside + " was removed or replaced during the save");
+    EXPECT_THAT(names_in(to), ::testing::ElementsAre(".tmp-step-00000007"));
+    EXPECT_TRUE(std::filesystem::exists(aside + "/model.safetensors"));  // still the other job's
+  }
 }
 
 }  // namespace
