@@ -111,7 +111,7 @@ TEST(File, IsWrittenWithOneWarningWhereFoldersCannotBeFlushed) {
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1);
 }
 
-TEST(File, IsNotWrittenIfTheDiskFailsToFlushItsFolder) {
+TEST(File, AnAtomicWriteFailsIfTheDiskFailsToFlushTheFolder) {
   const TempDir folder;
   expect_error(Errc::kInvalidArgument, "none: No such file",
                [&] { flush_directory(folder / "none"); });

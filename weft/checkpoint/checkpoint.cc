@@ -3,6 +3,7 @@
 #include "weft/base/error.h"
 #include "weft/base/text/numbers.h"
 #include "weft/checkpoint/internal/folder.h"
+#include "weft/checkpoint/internal/latest.h"
 #include "weft/checkpoint/internal/save_job.h"
 #include "weft/checkpoint/reader.h"
 
@@ -31,21 +32,7 @@ Checkpoint load(const std::string& folder) {
   return checkpoint;
 }
 
-Latest latest(const std::string& dir) {
-  Latest result;
-  for (const auto& [step, folder] : internal::list_folders(dir)) {
-    try {
-      internal::verify_share(folder, internal::read_manifest(folder), 0, 1);
-      result.folder = folder;
-      return result;
-    } catch (const Error& error) {
-      if (error.code() != Errc::kCorrupt) throw;
-      result.damaged.push_back(error.message());
-      result.damaged_steps.push_back(step);
-    }
-  }
-  return result;
-}
+Latest latest(const std::string& dir) { return internal::find_latest(dir, {}); }
 
 std::string newest_complete(const std::string& dir, const std::string& if_none,
                             const std::function<void(const std::string&)>& passed_over) {

@@ -63,7 +63,8 @@ struct Latest {
 };
 
 // Verifies checkpoints from the newest down, until one is whole. A `dir` that does not exist holds
-// none.
+// none. A checkpoint that a job removes or replaces meanwhile does not count as damaged: the search
+// starts again. Throws Error(kUnavailable) if that happens at each of many tries.
 Latest latest(const std::string& dir);
 
 // The folder of latest(). Calls `passed_over` with the line of each newer, damaged checkpoint.

@@ -29,8 +29,8 @@ struct TensorFile {
 // Accepts tensors of any device, memory layout and requires_grad, of float64/32/16, bfloat16,
 // int64/32/16/8, uint8 and bool.
 // Throws Error(kInvalidArgument) for another dtype or the name "__metadata__"; an undefined or
-// sparse tensor; names or values that are not UTF-8, or too long for a header of 100 MB; a path that
-// cannot be written. Throws Error(kUnavailable) for a full or failing disk.
+// sparse tensor; names or values that are not UTF-8, or too long for a header of 100 MB; a path
+// that cannot be written. Throws Error(kUnavailable) for a full or failing disk.
 void save_safetensors(const std::string& path, const TensorFile& file);
 
 // Reads an untrusted file. Checks every length against the file's size before it allocates

@@ -19,17 +19,15 @@
 
 #include <c10/core/AutogradState.h>
 
-#include <algorithm>
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <sstream>
 #include <thread>
 #include <utility>
 
 #include "weft/base/caught/caught.h"
 #include "weft/base/log.h"
-#include "weft/checkpoint/internal/folder.h"
+#include "weft/checkpoint/internal/latest.h"
 #include "weft/checkpoint/internal/save_job.h"
 #include "weft/checkpoint/internal/staging.h"
 #include "weft/comm/texts.h"
@@ -43,17 +41,6 @@ std::int64_t bytes_of(const internal::SaveJob& job) {
   std::int64_t bytes = 0;
   for (const auto& file : job.files) bytes += file.bytes;
   return bytes;
-}
-
-// Why a folder is damaged. Empty if this rank found no damage.
-std::string damage_of(const std::string& folder, int rank, int ranks) {
-  try {
-    internal::verify_share(folder, internal::read_manifest(folder), rank, ranks);
-  } catch (const Error& error) {
-    if (error.code() != Errc::kCorrupt) throw;
-    return error.message();
-  }
-  return "";
 }
 
 }  // namespace
@@ -236,51 +223,7 @@ std::optional<AsyncSaver::Result> AsyncSaver::poll() { return impl_->poll(); }
 std::optional<AsyncSaver::Result> AsyncSaver::wait() { return impl_->wait(); }
 
 Latest latest(const std::string& dir, const Group& group) {
-  const internal::Ranks ranks = internal::ranks_of(group);
-  std::string names;
-  // Each answer is "=" and a text, or "!" and an error. So a rank with an error does not leave the
-  // others in a collective.
-  const auto told =
-      [&](const auto& mine) {  // an error other than damage ends the search on all ranks
-        std::string text;
-        try {
-          text = "=" + mine();
-        } catch (const std::exception& error) {
-          text = "!" + internal::error_text(as_error(error));
-        }
-        auto all = ranks.exchange(text);
-        for (std::string& one : all) {
-          if (one.front() == '=') {
-            one.erase(0, 1);
-            continue;
-          }
-          const auto [code, why] = internal::read_error_text(one.substr(1));
-          throw Error(code, why, {"checkpoint", ranks.rank});
-        }
-        return all;
-      };
-  // Rank 0 alone lists the folders, so that all ranks verify the same ones in the same order.
-  const auto listed = told([&] {
-    for (const auto& [step, folder] :
-         ranks.rank == 0 ? internal::list_folders(dir) : decltype(internal::list_folders(dir)){}) {
-      names += folder + '\n';
-    }
-    return names;
-  });
-  Latest result;
-  std::istringstream folders(listed.front());
-  for (std::string folder; std::getline(folders, folder);) {
-    const auto damages = told([&] { return damage_of(folder, ranks.rank, ranks.size); });
-    const auto damage = std::find_if(damages.begin(), damages.end(),
-                                     [](const std::string& text) { return !text.empty(); });
-    if (damage == damages.end()) {
-      result.folder = folder;
-      return result;
-    }
-    result.damaged.push_back(*damage);
-    result.damaged_steps.push_back(internal::step_of_folder(folder));
-  }
-  return result;
+  return internal::find_latest(dir, internal::ranks_of(group));
 }
 
 }  // namespace weft::checkpoint

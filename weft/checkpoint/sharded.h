@@ -91,8 +91,8 @@ class AsyncSaver {
   std::unique_ptr<Impl> impl_;
 };
 
-// Returns the newest complete checkpoint. Each rank verifies its share of the bytes, and all ranks
-// get the same answer. Collective.
+// Returns the newest complete checkpoint, as latest() of one process does. Each rank verifies its
+// share of the bytes, and all ranks get the same answer. Collective.
 Latest latest(const std::string& dir, const Group& group);
 
 }  // namespace weft::checkpoint

@@ -17,14 +17,6 @@
 namespace weft::checkpoint::internal {
 namespace {
 
-// Whether the open file or folder is the one of this name.
-bool has_name(int fd, const std::string& path) {
-  struct stat opened {
-  }, named{};
-  return ::fstat(fd, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
-         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
-}
-
 UniqueFd open_lock(const std::string& dir, const std::string& path) {
   constexpr int kFlags = O_CLOEXEC | O_NOFOLLOW;
   UniqueFd file(::open(path.c_str(), O_RDWR | O_CREAT | kFlags, 0666));
@@ -52,6 +44,13 @@ bool lock_if_possible(int fd, const std::string& path) {
 }
 
 }  // namespace
+
+bool has_name(int fd, const std::string& path) {
+  struct stat opened {
+  }, named{};
+  return ::fstat(fd, &opened) == 0 && ::lstat(path.c_str(), &named) == 0 &&
+         opened.st_dev == named.st_dev && opened.st_ino == named.st_ino;
+}
 
 FolderLock::FolderLock(const std::string& dir) : path_(dir + "/" + kLockName) {
   constexpr int kTries = 100;  // each is in vain only if another save has ended meanwhile

@@ -9,6 +9,9 @@
 
 namespace weft::checkpoint::internal {
 
+// Whether the open file or folder is the one of this name.
+bool has_name(int fd, const std::string& path);
+
 // The file that a save locks. It is in the folder of the checkpoints, and only during a save.
 constexpr const char* kLockName = ".saving";
 
