@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "own_process.h"
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/ps/client.h"
 #include "weft/ps/job.h"
@@ -103,7 +104,7 @@ class Client {
                                    std::chrono::milliseconds timeout) {
     ps::ClientOptions options = ps::job_client();
     if (worker) options.worker = worker;
-    options.timeout = timeout;
+    options.timeout = bounded_timeout(timeout);
     return options;
   }
   void check(const std::string& name, const at::Tensor& tensor) const {

@@ -1,9 +1,22 @@
 // Monotonic time. Deadline: a point by which a wait must end; every wait in weft takes one.
 #pragma once
 
+#include <algorithm>
 #include <chrono>
+#include <type_traits>
 
 namespace weft {
+
+// The longest timeout. The clock counts nanoseconds, and ends after 292 years.
+inline constexpr std::chrono::hours kLongestTimeout{24 * 365 * 100};
+
+// Returns `timeout`, at most kLongestTimeout. Use it for a timeout from a program before it is
+// converted to nanoseconds. Python's timedelta.max arrives as a very long negative one, and counts
+// as the longest.
+constexpr std::chrono::milliseconds bounded_timeout(std::chrono::milliseconds timeout) {
+  if (timeout > kLongestTimeout || timeout < -kLongestTimeout) return kLongestTimeout;
+  return timeout;
+}
 
 // Seconds of the monotonic clock, for differences.
 inline double steady_seconds() {
@@ -18,7 +31,13 @@ class Deadline {
  public:
   using Clock = std::chrono::steady_clock;
 
-  static Deadline in(std::chrono::nanoseconds timeout) { return Deadline(Clock::now() + timeout); }
+  // At most kLongestTimeout from now.
+  template <class Rep, class Period>
+  static Deadline in(std::chrono::duration<Rep, Period> timeout) {
+    using Exact = std::common_type_t<decltype(timeout), std::chrono::hours>;
+    const auto left = std::clamp<Exact>(timeout, -kLongestTimeout, kLongestTimeout);
+    return Deadline(Clock::now() + std::chrono::duration_cast<Clock::duration>(left));
+  }
   static Deadline at(Clock::time_point when) { return Deadline(when); }
 
   bool passed() const { return Clock::now() >= when_; }

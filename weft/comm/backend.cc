@@ -3,6 +3,7 @@
 #include <array>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 
+#include "weft/base/deadline.h"
 #include "weft/base/error.h"
 #include "weft/comm/internal/cuda/nccl.h"
 #include "weft/comm/internal/reconfigurable.h"
@@ -91,7 +92,10 @@ Transport parse_transport(const std::string& name) {
 
 c10::intrusive_ptr<c10d::Backend> make_backend(c10::intrusive_ptr<c10d::Store> store, int rank,
                                                int size, const BackendOptions& options) {
-  return over_store({std::move(store), internal::all_ranks(size), rank, options.timeout}, options,
+  BackendOptions bounded = options;
+  bounded.timeout = bounded_timeout(options.timeout);
+  bounded.connect_timeout = bounded_timeout(options.connect_timeout);
+  return over_store({std::move(store), internal::all_ranks(size), rank, bounded.timeout}, bounded,
                     options.lost_rank, std::make_shared<internal::RelatedGroups>());
 }
 
@@ -99,6 +103,7 @@ c10::intrusive_ptr<c10d::Backend> make_backend(std::unique_ptr<net::Host> host,
                                                std::unique_ptr<net::Endpoint> endpoint,
                                                std::chrono::milliseconds timeout) {
   const int rank = host->rank(), size = host->world();
+  timeout = bounded_timeout(timeout);
   return c10::make_intrusive<WeftBackend>(
       internal::make_direct_engine(std::move(host), std::move(endpoint), timeout), rank, size,
       timeout);

@@ -20,6 +20,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 #include <utility>
 
+#include "weft/base/deadline.h"
 #include "weft/base/fault/failpoint.h"
 #include "weft/base/log.h"
 #include "weft/base/process/start.h"
@@ -365,6 +366,7 @@ Group meet(const Identity& identity, const InitOptions& options) {
 Group init(const Identity& identity, const InitOptions& asked) {
   ignore_file_size_signal();
   InitOptions options = asked;
+  options.timeout = bounded_timeout(asked.timeout);
   static bool has_joined = false;  // the replacement of a lost rank joins once
   const bool replaces = is_variable_set("WEFT_NEWCOMER") && !has_joined;
   options.newcomer = options.newcomer || replaces;

@@ -172,6 +172,20 @@ InitOptions over_tcp() {
   return options;
 }
 
+TEST(Meeting, RanksWithoutATimeoutMeet) {
+  for (const Transport transport : {Transport::kAuto, Transport::kTcp}) {
+    Processes processes(2, [&](const Me& me) {
+      InitOptions options;
+      options.transport = transport;
+      options.timeout = std::chrono::milliseconds::max();
+      at::Tensor t = at::ones({3});
+      init(one_of_two(me), options).all_reduce(t);
+      return at::equal(t, at::full({3}, 2.0F)) ? 0 : 1;
+    });
+    EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0}));
+  }
+}
+
 TEST(Meeting, AllRanksMayCallInitAgainAfterItHasFailed) {
   Processes processes(2, [&](const Me& me) {
     const Identity identity = one_of_two(me);

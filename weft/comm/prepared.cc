@@ -9,6 +9,7 @@
 #include <string>
 #include <utility>
 
+#include "weft/base/deadline.h"
 #include "weft/comm/group.h"
 #include "weft/comm/internal/all_reduce.h"
 #include "weft/comm/internal/group_backend.h"
@@ -54,7 +55,7 @@ struct PreparedAllReduce::Call {
         weft(internal::weft_backend(of.backend())),
         tensor(the_tensor),
         op(the_op),
-        timeout(limit),
+        timeout(bounded_timeout(limit)),
         form(the_tensor) {
     if (weft == nullptr || (weft->has_device_backend() && !tensor.is_cpu())) return;
     plain = internal::plain_args(tensor);

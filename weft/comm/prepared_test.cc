@@ -7,6 +7,7 @@
 #include <csignal>
 #include <functional>
 #include <string>
+#include <thread>
 
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/group.h"
@@ -159,6 +160,17 @@ TEST(PreparedAllReduce, EndsWithItsOwnTimeoutAndAfterItTheGroupHasFailed) {
     sum.start();
     EXPECT_NE(code_of([&] { sum.wait(); }), Errc::kInternal);
     EXPECT_TRUE(sum.is_done());
+  });
+}
+
+TEST(PreparedAllReduce, WithoutATimeoutWaitsForALateRank) {
+  replicate(2, [](const Group& group) {
+    at::Tensor tensor = of_rank(group.rank(), {3});
+    PreparedAllReduce sum =
+        group.prepare_all_reduce(tensor, ReduceOp::kSum, std::chrono::milliseconds::max());
+    if (group.rank() == 1) std::this_thread::sleep_for(20ms);
+    sum.run();
+    expect(at::equal(tensor, sum_over(2, {3})), "the sum");
   });
 }
 

@@ -290,7 +290,8 @@ Group regroup(const Group& group, const RegroupData& regroup_data, const Regroup
                "regroup: at_least must be at least 1, and size must be 0 or at least at_least");
   const observe::ActivityScope activity(observe::Activity::kRecovery);
   try {
-    const auto deadline = Deadline::in(options.timeout);
+    const auto deadline = Deadline::in(bounded_timeout(options.timeout));
+    const auto wait = bounded_timeout(options.wait);
     // The error of the last call often names the lost rank, which is then not awaited.
     const int lost = end_all(group, regroup_data.options.job_ranks);
     const Group::HostRanks neighbors = group.host_ranks();
@@ -321,12 +322,12 @@ Group regroup(const Group& group, const RegroupData& regroup_data, const Regroup
                         "rank " + std::to_string(group.rank()) + " waits for the next group"));
     });
     for (std::uint32_t epoch = regroup_data.options.epoch + 1; !deadline.passed(); ++epoch) {
-      const auto members = regrouping.agree(epoch, options.wait, deadline);
+      const auto members = regrouping.agree(epoch, wait, deadline);
       // Only at the first list: a rank that has arrived once has ended its calls, and writes no
       // more.
       if (epoch == regroup_data.options.epoch + 1)
         leave_behind(neighbors, regroup_data, members, options.leaving_from);
-      if (auto formed = regrouping.form(epoch, members, options.wait)) return *formed;
+      if (auto formed = regrouping.form(epoch, members, wait)) return *formed;
     }
   } catch (const Error&) {
     throw;
@@ -384,7 +385,7 @@ Group regroupable(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<
 
 Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& options,
                  std::chrono::milliseconds wait, int rank, int world) {
-  const auto deadline = Deadline::in(wait);
+  const auto deadline = Deadline::in(bounded_timeout(wait));
   if (world > 0) {
     // Ranks may wait for this one to meet the first time, which it cannot any more.
     store->compareSet(internal::kLostKey, "", std::to_string(rank));

@@ -146,6 +146,17 @@ TEST(Regroup, SubgroupsOfTheNextGroupHaveTheTimeoutOfTheGroup) {
   EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0}));
 }
 
+TEST(Regroup, RanksMeetWithoutATimeout) {
+  constexpr auto kNever = std::chrono::milliseconds::max();
+  Processes processes(2, [&](const Me& me) {
+    const Group group = form_group(me.store, me.id, 2, {.timeout = kNever});
+    expect_works(group);
+    expect_works(group.regroup({.wait = kNever, .timeout = kNever}));
+    return 0;
+  });
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0}));
+}
+
 int replaced(const Me& me, const std::string& transport) {
   Identity identity;
   identity.rank = me.id;

@@ -130,6 +130,7 @@ void set_threads(int threads) {
 void replicate(int replicas, const std::function<void(Group)>& fn,
                std::chrono::milliseconds timeout) {
   WEFT_REQUIRE(replicas >= 1, "replicate: at least one replica is needed");
+  timeout = bounded_timeout(timeout);
   auto hosts = net::make_thread_hosts(replicas);
   auto endpoints = net::make_inproc(replicas);
   const int processors = static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));

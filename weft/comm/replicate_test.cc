@@ -52,6 +52,16 @@ TEST(Replicate, AReplicaThatCannotStartEndsTheOthers) {
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == 0) << status;
 }
 
+TEST(Replicate, ReplicasWithoutATimeoutMeet) {
+  replicate(
+      2,
+      [](const Group& group) {
+        group.barrier();
+        group.subgroup({0, 1}, "both").barrier();
+      },
+      std::chrono::milliseconds::max());
+}
+
 // Mostly some of these threads have not started when the first one has waited that long. Rarely
 // all meet.
 TEST(Replicate, ReplicasThatDoNotMeetInTimeEndByATimeout) {

@@ -41,6 +41,9 @@ constexpr int kRounds = 4;
 // Bytes that a server reads or copies in a millisecond, at least.
 constexpr std::uint64_t kBytesPerMs = 200'000;
 
+// Of a worker or a server. Some times are ten of these, in nanoseconds.
+constexpr std::chrono::hours kLongestSilence{24 * 365};
+
 void check(const ServerOptions& options) {
   WEFT_REQUIRE(options.directory != nullptr, "a parameter server needs a directory");
   WEFT_REQUIRE(options.servers >= 1 && options.server < options.servers,
@@ -50,8 +53,11 @@ void check(const ServerOptions& options) {
                "memory_mb is " + std::to_string(options.memory_mb) + "; it must be above 0");
   WEFT_REQUIRE(options.folder_mb > 0,
                "folder_mb is " + std::to_string(options.folder_mb) + "; it must be above 0");
-  WEFT_REQUIRE(options.server_timeout >= 100ms && options.worker_timeout >= 100ms,
-               "server_timeout and worker_timeout must be at least 100 ms");
+  const auto is_possible = [](std::chrono::milliseconds timeout) {
+    return timeout >= 100ms && timeout <= kLongestSilence;
+  };
+  WEFT_REQUIRE(is_possible(options.server_timeout) && is_possible(options.worker_timeout),
+               "server_timeout and worker_timeout must be from 100 ms to a year");
   WEFT_REQUIRE(options.secret || !net::internal::is_wildcard(options.interface),
                "a parameter server that listens on all interfaces needs the job's secret");
 }

@@ -45,10 +45,11 @@ struct ServerOptions {
   std::string job;        // processes of another job are refused
   std::optional<std::array<std::byte, 32>> secret;  // Secret of the job.
 
-  // A worker without a connection for this long does not count any more. After the loss of a
-  // server, its workers have ten times as long to connect with the one that replaces it.
+  // A worker without a connection for this long (100 ms to a year) does not count any more. After
+  // the loss of a server, its workers have ten times as long to connect with the one that replaces
+  // it.
   std::chrono::milliseconds worker_timeout{2'000};
-  // A server of the chain that is silent for this long is left out.
+  // A server of the chain that is silent for this long (100 ms to a year) is left out.
   std::chrono::milliseconds server_timeout{700};
 };
 

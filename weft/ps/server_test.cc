@@ -497,6 +497,10 @@ TEST(Server, RefusesBadOptions) {
   EXPECT_THAT(bad([](ServerOptions& o) { o.directory = nullptr; }), HasSubstr("directory"));
   EXPECT_THAT(bad([](ServerOptions& o) { o.server = 1; }), HasSubstr("server 1 of 1"));
   EXPECT_THAT(bad([](ServerOptions& o) { o.memory_mb = 0; }), HasSubstr("memory_mb is 0"));
+  EXPECT_THAT(bad([](ServerOptions& o) { o.worker_timeout = std::chrono::milliseconds::max(); }),
+              HasSubstr("from 100 ms to a year"));
+  EXPECT_THAT(bad([](ServerOptions& o) { o.server_timeout = 99ms; }),
+              HasSubstr("from 100 ms to a year"));
   EXPECT_THAT(bad([](ServerOptions& o) { o.interface = "0.0.0.0"; }), HasSubstr("secret"));
 }
 

@@ -105,7 +105,7 @@ WeftBackend::BackendPtr WeftBackend::split(const StorePtr& store, const std::vec
   const auto mine = std::find(ranks.begin(), ranks.end(), rank_);
   if (mine == ranks.end()) return nullptr;
   auto made = origin_.make({store, ranks, static_cast<int>(mine - ranks.begin()),
-                            options ? bounded(options->timeout) : timeout()});
+                            options ? bounded_timeout(options->timeout) : timeout()});
   note(*made, options);
   return made;
 }
@@ -115,8 +115,8 @@ WeftBackend::BackendPtr WeftBackend::merge(const StorePtr& store,
                                            const c10::intrusive_ptr<Options>& options,
                                            const int& rank, const int& size) {
   WEFT_REQUIRE(origin_.merges, "this group was made without a store and cannot be merged");
-  auto made = origin_.make(
-      {store, all_ranks(size), rank, options ? bounded(options->timeout) : timeout(), true});
+  auto made = origin_.make({store, all_ranks(size), rank,
+                            options ? bounded_timeout(options->timeout) : timeout(), true});
   note(*made, options);
   return made;
 }
@@ -193,7 +193,8 @@ void WeftBackend::throw_loss() {
 void WeftBackend::monitoredBarrier(const c10d::BarrierOptions& options, bool wait_all_ranks) {
   WEFT_REQUIRE(origin_.store, "monitored_barrier: this group was made without a store");
   calls_->count_other();
-  const auto limit = options.timeout == c10d::kUnsetTimeout ? timeout() : bounded(options.timeout);
+  const auto limit =
+      options.timeout == c10d::kUnsetTimeout ? timeout() : bounded_timeout(options.timeout);
   // The barrier may be called to find out why a group has ended. But nobody waits for a rank that
   // is lost, or for ranks that somebody tells to stop meanwhile.
   const auto before = loss_in(*engine_);

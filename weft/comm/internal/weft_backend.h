@@ -6,6 +6,7 @@
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
 
+#include "weft/base/deadline.h"
 #include "weft/comm/internal/calls.h"
 #include "weft/comm/internal/engine.h"
 #include "weft/comm/internal/group_backend.h"
@@ -59,7 +60,7 @@ class WeftBackend final : public c10d::Backend, public GroupBackend {
   void setTimeout(std::chrono::milliseconds timeout) override;
   // A program may also change it in the options.
   std::chrono::milliseconds timeout() const override {
-    return bounded(std::atomic_ref(options_->timeout).load(std::memory_order_relaxed));
+    return bounded_timeout(std::atomic_ref(options_->timeout).load(std::memory_order_relaxed));
   }
   net::Host* host() override { return engine_->host(); }
   const HostSplit* split() override { return engine_->split(); }
@@ -141,13 +142,6 @@ class WeftBackend final : public c10d::Backend, public GroupBackend {
   uint64_t getSequenceNumberForGroup() override { return calls_->number(); }
 
  private:
-  // A longer timeout would be beyond the end of the clock. Python's timedelta.max comes here as a
-  // negative one.
-  static std::chrono::milliseconds bounded(std::chrono::milliseconds timeout) {
-    constexpr std::chrono::milliseconds kLongest = std::chrono::hours(24 * 365 * 100);
-    return timeout > kLongest || timeout < -kLongest ? kLongest : timeout;
-  }
-
   void abort_devices() noexcept;
   // What torch notes of a group that split() or merge() has made.
   static void note(c10d::Backend& made, const c10::intrusive_ptr<Options>& options);
@@ -168,7 +162,8 @@ class WeftBackend final : public c10d::Backend, public GroupBackend {
   };
   template <class CallOptions>
   How how(const CallOptions& options) const {
-    return {options.timeout.count() > 0 ? bounded(options.timeout) : timeout(), options.asyncOp};
+    return {options.timeout.count() > 0 ? bounded_timeout(options.timeout) : timeout(),
+            options.asyncOp};
   }
   WorkPtr collective(const Shown& shown, const How& how, std::function<void()> body) {
     return calls_->collective(shown, how.async, std::move(body));
