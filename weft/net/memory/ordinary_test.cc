@@ -233,6 +233,18 @@ internal::Staging staging_of(Host& host) {
   return internal::Staging(host, memory, [&host] { host.meet("test", 20s); });
 }
 
+// Else a chunk would count as filled after 2^31 pieces, and its old contents would be summed.
+TEST(OrdinaryMemory, NumbersItsChunksWithoutThePieces) {
+  internal::run_threads(2, [](Host& host) {
+    internal::Staging staging = staging_of(host);
+    EXPECT_EQ(staging.take_chunks(3), 0u);
+    EXPECT_EQ(staging.take_piece(), 0u);
+    EXPECT_EQ(staging.take_piece(), 1u);
+    EXPECT_EQ(staging.take_chunks(1), 3u);
+    EXPECT_EQ(staging.take_piece(), 2u);
+  });
+}
+
 TEST(OrdinaryMemory, IsStagedWhileAnotherThreadSharesMemory) {
   const auto statuses = run_processes(2, [](Host& host) {
     const auto rank = static_cast<std::size_t>(host.rank());

@@ -48,7 +48,7 @@ void Direct::reduce_chunks(const DirectArgs& args) {
   const auto* in = static_cast<const std::byte*>(args.input);
   auto* out = static_cast<std::byte*>(args.output);
   Staging& memory = staging();
-  const std::uint32_t first = memory.take(chunks);
+  const std::uint32_t first = memory.take_chunks(chunks);
   const auto length_of = [&](std::uint32_t i) { return std::min(chunk, length - i * chunk); };
   // A chunk is used again after kChunks others. This rank stages chunk i after it has read the
   // peer's chunk i - kAhead, so the peer has then read this rank's chunk i - 2 * kAhead.

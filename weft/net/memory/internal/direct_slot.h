@@ -82,7 +82,7 @@ void Direct::pieces(std::int64_t length, std::int64_t per_piece, Stage stage, Ta
   // step k + 1. All ranks have arrived there, so all have read that piece in step k.
   internal::Staging& memory = staging();
   for (std::int64_t at = 0; at < length; at += per_piece) {
-    const std::uint32_t piece = memory.take(1);
+    const std::uint32_t piece = memory.take_piece();
     const std::int64_t n = std::min(per_piece, length - at);
     stage(at, n, memory.piece(host_.rank(), piece));
     meet();

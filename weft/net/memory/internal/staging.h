@@ -3,8 +3,9 @@
 // (single_copy.h).
 //
 // A piece belongs to one rank; its peers read it. The pieces are used in turn, also from one
-// operation to the next. If one piece were used again and again, its cache lines would stay in the
-// first-level caches of both cores, where the lines of a peer take twice as long to reach.
+// operation to the next, and so are the chunks in their memory. If one piece were used again and
+// again, its cache lines would stay in the first-level caches of both cores, where the lines of a
+// peer take twice as long to reach.
 #pragma once
 
 #include <atomic>
@@ -42,8 +43,13 @@ class Staging {
   std::byte* chunk(int rank, std::uint32_t index) const {
     return data(rank) + (index % kChunks) * kChunk;
   }
-  // Numbers of the next `count` pieces or chunks. The same on all ranks.
-  std::uint32_t take(std::uint32_t count) { return std::exchange(next_, next_ + count); }
+  // Number of the next piece, and of the first of the next `count` chunks. The same on all ranks.
+  // Pieces do not count as chunks: filled() must stay near the number of the next chunk, since a
+  // rank compares them by their signed difference.
+  std::uint32_t take_piece() { return next_piece_++; }
+  std::uint32_t take_chunks(std::uint32_t count) {
+    return std::exchange(next_chunk_, next_chunk_ + count);
+  }
   // Number of chunks that the rank has filled.
   std::atomic<std::uint32_t>& filled(int rank) const { return seat(rank).filled; }
 
@@ -88,7 +94,7 @@ class Staging {
 
   Host& host_;
   std::byte* memory_;
-  std::uint32_t next_ = 0;
+  std::uint32_t next_piece_ = 0, next_chunk_ = 0;
   bool single_copy_ = false;
   // The arrays that kernel_can_read() saw last.
   const void *checked_input_ = nullptr, *checked_output_ = nullptr;
