@@ -1,11 +1,14 @@
 // Which members a group is formed of again, as pure functions.
 #include <gtest/gtest.h>
 
+#include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
+#include "weft/comm/internal/meeting.h"
 #include "weft/comm/internal/rendezvous.h"
 
 namespace weft::comm {
@@ -88,6 +91,21 @@ TEST(LostRanks, AreComingUntilTheyHaveJoinedOrAreGivenUp) {
   store->append(internal::kGoneKey, {text.begin(), text.end()});
   EXPECT_EQ(internal::lost_ranks(*store).coming, (std::set<int>{0, 3}));
   EXPECT_EQ(internal::lost_ranks(*store).gone, (std::set<int>{2}));
+}
+
+TEST(UnreplacedRank, IsALostOneWhosePlaceNoProcessAskedForOrThatIsGivenUp) {
+  const auto store = c10::make_intrusive<c10d::HashStore>();
+  const auto lost = [&] { return internal::unreplaced_rank(*store, 4); };
+  EXPECT_EQ(lost(), std::nullopt);
+  store->set(internal::kLostKey, std::vector<std::uint8_t>{'1'});
+  EXPECT_EQ(lost(), 1);
+  internal::name_of_newcomer(*store, 3);
+  EXPECT_EQ(lost(), 1);
+  internal::name_of_newcomer(*store, 1);
+  EXPECT_EQ(lost(), std::nullopt);
+  const std::string text = "4 2 ";
+  store->append(internal::kGoneKey, {text.begin(), text.end()});
+  EXPECT_EQ(lost(), 2);
 }
 
 TEST(IsWorthWaiting, WhileAMissingRankIsComingAndTooFewAreThere) {

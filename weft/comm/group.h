@@ -186,7 +186,8 @@ class Group {
   // - kAborted: the others went on without this rank; join_group() lets it in again.
   // - kTimeout: fewer than `at_least` ranks came, or no group could be formed in time.
   // - kPeerLost: the store is gone.
-  // - kInvalidArgument: the group was not made by init() or form_group(). It stays as it was.
+  // - kInvalidArgument: the group was not made by init() or form_group(), or another group of
+  //   init() has formed again. It stays as it was.
   // - kBadConfig: the ranks met through MPI (docs/mpi.md). The group stays as it was.
   Group regroup(const RegroupOptions& options) const;
   Group regroup() const { return regroup(RegroupOptions{}); }

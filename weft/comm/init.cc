@@ -255,21 +255,20 @@ Group init(const InitOptions& options) {
 
 namespace {
 
-// Number of groups that a rank of this process has begun to form at this place: an address, a
-// prefix of keys, and the rank. Each group has keys of its own in the store, since the keys of an
-// earlier one are still there.
-int groups_begun_at(const std::string& place) {
+// Number of groups that a rank of this process has begun to form at the place of the job: an
+// address, a prefix of keys, and the rank. Each group has keys of its own in the store, since the
+// keys of an earlier one are still there. A newcomer joins the first group instead of forming it.
+int groups_begun(const Identity& identity, bool is_newcomer) {
   static std::mutex mutex;
   static std::map<std::string, int> begun;
+  const std::string place = identity.master_addr + " " + std::to_string(identity.master_port) +
+                            " " + store_prefix(identity.run_id, identity.restart_count) + " " +
+                            std::to_string(identity.rank);
   const std::lock_guard lock(mutex);
-  return begun[place]++;
-}
-
-// Where the ranks meet that have begun to form `before` groups over `store`.
-c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Store>& store,
-                                              int before) {
-  if (before == 0) return store;
-  return c10::make_intrusive<c10d::PrefixStore>("again/" + std::to_string(before), store);
+  int& count = begun[place];
+  if (!is_newcomer) return count++;
+  count = std::max(count, 1);  // it may try to join several times
+  return 0;
 }
 
 // As form_group(), for a process that has formed a group over `store` before, or has tried to. All
@@ -277,9 +276,10 @@ c10::intrusive_ptr<c10d::Store> meeting_place(const c10::intrusive_ptr<c10d::Sto
 Group form_again(const c10::intrusive_ptr<c10d::Store>& store, int before, const Identity& identity,
                  BackendOptions options) {
   // The launcher and newcomers know the store alone.
-  options.lost_rank = [store] { return internal::lost_rank(*store); };
-  return internal::form_group_at(meeting_place(store, before), store, identity.rank, identity.world,
-                                 options);
+  options.lost_rank = [store, world = identity.world] {
+    return internal::unreplaced_rank(*store, world);
+  };
+  return internal::form_group_number(before, store, identity.rank, identity.world, options);
 }
 
 // True for a job of several nodes whose launchers do not know each other's losses (--master-addr).
@@ -305,7 +305,7 @@ void tell_others(const Identity& identity, int before, const std::exception& err
   if (identity.meets_through_mpi || hosts_store(identity)) return;
   try {
     const auto store = keys_of_job(identity, /*hosts_it=*/false, kTellTimeout);
-    internal::tell_failure(*meeting_place(store, before), identity.rank, error);
+    internal::tell_failure(*internal::place_of_group(before, store), identity.rank, error);
   } catch (const std::exception&) {
     // No store answers: rank 0 waits until its timeout, once it has begun.
   }
@@ -332,12 +332,7 @@ BackendOptions backend_options(const Identity& identity, const InitOptions& opti
 // The group of a job that may have several ranks.
 Group meet(const Identity& identity, const InitOptions& options) {
   // Before anything that may fail on one rank only.
-  const int before =
-      options.newcomer
-          ? 0
-          : groups_begun_at(identity.master_addr + " " + std::to_string(identity.master_port) +
-                            " " + store_prefix(identity.run_id, identity.restart_count) + " " +
-                            std::to_string(identity.rank));
+  const int before = groups_begun(identity, options.newcomer);
   BackendOptions backend;
   try {
     backend = backend_options(identity, options);

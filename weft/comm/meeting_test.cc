@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <chrono>
+#include <csignal>
 #include <functional>
 #include <optional>
 #include <stdexcept>
@@ -201,6 +202,58 @@ TEST(Meeting, AllRanksMayCallInitAgainAfterItHasFailed) {
     for (int group = 0; group < 2; ++group) {
       at::Tensor t = at::ones({3});
       init(identity, options).all_reduce(t);
+      if (!at::equal(t, at::full({3}, 2.0F))) return 3;
+    }
+    return 0;
+  });
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, 0}));
+}
+
+// Process 2 takes the place of rank 1. The first loss stays in the store, as by the launcher.
+TEST(Meeting, AllRanksMayCallInitAgainAfterARankWasReplaced) {
+  Processes processes(3, [&](const Me& me) {
+    Identity identity = one_of_two(me);
+    InitOptions options = over_tcp();
+    if (me.id == 2) {
+      me.store->wait({"formed"}, 30s);
+      identity.rank = 1;
+      options.newcomer = true;
+    }
+    Group group = init(identity, options);
+    if (me.id == 1) {
+      me.store->wait({"formed"}, 30s);
+      ::raise(SIGKILL);
+    }
+    if (me.id == 0) {
+      me.store->set(lost_rank_key(identity.run_id, identity.restart_count), "1");
+      me.store->set("formed", "yes");
+      group = group.regroup({.size = 2, .keep_ranks = true});
+    }
+    options.newcomer = false;
+    at::Tensor t = at::ones({3});
+    init(identity, options).all_reduce(t);
+    return at::equal(t, at::full({3}, 2.0F)) ? 0 : 1;
+  });
+  EXPECT_EQ(processes.codes(), (std::vector<int>{0, -SIGKILL, 0}));
+}
+
+TEST(Meeting, OnlyOneOfTheGroupsOfInitFormsAgain) {
+  Processes processes(2, [&](const Me& me) {
+    const Identity identity = one_of_two(me);
+    const Group first = init(identity, over_tcp()), second = init(identity, over_tcp());
+    const Group next = second.regroup().regroup();
+    try {
+      first.regroup();
+      return 1;
+    } catch (const Error& error) {
+      const std::string what = error.what();
+      if (error.code() != Errc::kInvalidArgument ||
+          what.find("another group of weft::init() has formed again") == std::string::npos)
+        return 2;
+    }
+    for (const Group& group : {first, next}) {
+      at::Tensor t = at::ones({3});
+      group.all_reduce(t);
       if (!at::equal(t, at::full({3}, 2.0F))) return 3;
     }
     return 0;

@@ -25,6 +25,7 @@
 #include <set>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/Store.hpp>
 #include <utility>
 
@@ -271,6 +272,14 @@ void leave_behind(const Group::HostRanks& neighbors, const RegroupData& regroup_
   }
 }
 
+// Groups of one job would use the same keys.
+void require_no_other(const RegroupData& regroup_data) {
+  const int number = regroup_data.number;
+  WEFT_REQUIRE(number < 0 || internal::group_that_regroups(*regroup_data.store, number) == number,
+               "regroup: another group of weft::init() has formed again, and only one group of a "
+               "job can; regroup that one, or make further groups from it by duplicate()");
+}
+
 }  // namespace
 
 namespace internal {
@@ -292,6 +301,7 @@ Group regroup(const Group& group, const RegroupData& regroup_data, const Regroup
   try {
     const auto deadline = Deadline::in(bounded_timeout(options.timeout));
     const auto wait = bounded_timeout(options.wait);
+    require_no_other(regroup_data);
     // The error of the last call often names the lost rank, which is then not awaited.
     const int lost = end_all(group, regroup_data.options.job_ranks);
     const Group::HostRanks neighbors = group.host_ranks();
@@ -354,9 +364,15 @@ std::shared_ptr<RegroupData> first_regroup_data(c10::intrusive_ptr<c10d::Store> 
 
 }  // namespace
 
-Group internal::form_group_at(const c10::intrusive_ptr<c10d::Store>& place,
-                              c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                              const BackendOptions& options) {
+c10::intrusive_ptr<c10d::Store> internal::place_of_group(
+    int number, const c10::intrusive_ptr<c10d::Store>& store) {
+  if (number == 0) return store;
+  return c10::make_intrusive<c10d::PrefixStore>("again/" + std::to_string(number), store);
+}
+
+Group internal::form_group_number(int number, c10::intrusive_ptr<c10d::Store> store, int rank,
+                                  int size, const BackendOptions& options) {
+  const auto place = place_of_group(number, store);
   try {
     internal::compare_at_start(place, rank, size, options);
   } catch (const Error& error) {
@@ -366,13 +382,14 @@ Group internal::form_group_at(const c10::intrusive_ptr<c10d::Store>& place,
   }
   auto backend = make_backend(place, rank, size, options);
   if (rank == 0 && place != store) internal::set_texts(*store, options);
-  return Group(std::move(backend), "world",
-               first_regroup_data(std::move(store), rank, size, options));
+  auto regroup_data = first_regroup_data(std::move(store), rank, size, options);
+  regroup_data->number = number;
+  return Group(std::move(backend), "world", std::move(regroup_data));
 }
 
 Group form_group(c10::intrusive_ptr<c10d::Store> store, int rank, int size,
                  const BackendOptions& options) {
-  return internal::form_group_at(store, store, rank, size, options);
+  return internal::form_group_number(0, std::move(store), rank, size, options);
 }
 
 Group regroupable(c10::intrusive_ptr<c10d::Backend> backend, c10::intrusive_ptr<c10d::Store> store,
@@ -393,7 +410,7 @@ Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& op
   }
   internal::compare_with_job(*store, options, deadline);
   const Arrival me{internal::name_of_newcomer(*store, rank), -1, rank};
-  Regrouping regrouping({store, options, {}, {}, false, rank}, me, {});
+  Regrouping regrouping({store, options, {}, {}, false, rank, -1}, me, {});
   std::uint32_t epoch = options.epoch + 1;
   bool arrived = false;
   while (!deadline.passed()) {
@@ -409,6 +426,7 @@ Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& op
       const auto alone =
           internal::newcomers_alone(at.arrived(), internal::lost_ranks(*store).gone, world);
       if (alone) {
+        internal::group_that_regroups(*store, 0);  // not a later one
         at.decide(*alone);
       } else {
         std::this_thread::sleep_for(kLookAgain);

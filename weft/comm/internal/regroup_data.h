@@ -22,14 +22,19 @@ struct RegroupData {
   std::vector<int> former;
   bool through_mpi = false;  // the ranks met without a store
   int job_rank = -1;         // this process's rank by the launcher; -1: any
+  // Number of the group among those that the ranks have begun to form over `store`. -1: unknown to
+  // a newcomer.
+  int number = 0;
 };
 
-// form_group() of ranks that meet at `place`, a store of their own, where the keys of an earlier
-// meeting are still in `store`. regroup() and newcomers use `store`. Rank 0 leaves the texts of the
+// Where the ranks of this group meet: `store`, or a part of it for a later group, since the keys of
+// the first meeting are still there.
+c10::intrusive_ptr<c10d::Store> place_of_group(int number,
+                                               const c10::intrusive_ptr<c10d::Store>& store);
+// form_group() at that place. regroup() and newcomers use `store`. Rank 0 leaves the texts of the
 // job in both.
-Group form_group_at(const c10::intrusive_ptr<c10d::Store>& place,
-                    c10::intrusive_ptr<c10d::Store> store, int rank, int size,
-                    const BackendOptions& options);
+Group form_group_number(int number, c10::intrusive_ptr<c10d::Store> store, int rank, int size,
+                        const BackendOptions& options);
 // Group::regroup().
 Group regroup(const Group& group, const RegroupData& regroup_data, const RegroupOptions& options);
 

@@ -16,7 +16,8 @@
 // "formed", which a member proposes only when all of them are ready.
 //
 // Beside the attempts, for the whole job: regroup/gone (by the launcher), regroup/newcomers (their
-// number) and regroup/newcomer/<n> (the rank that newcomer n asks for).
+// number), regroup/newcomer/<n> (the rank that newcomer n asks for), and regroup/group (the number
+// of the group that forms again).
 //
 // One thread of a rank uses the store. Where a wait is needed, the caller polls.
 #include "weft/comm/internal/rendezvous.h"
@@ -210,6 +211,25 @@ std::vector<int> newcomers_since(c10d::Store& store, std::size_t number) {
     jobs.push_back(std::atoi(std::string(bytes.begin(), bytes.end()).c_str()));
   }
   return jobs;
+}
+
+std::optional<int> unreplaced_rank(c10d::Store& store, int world) {
+  try {
+    const auto lost = lost_rank(store);
+    if (!lost) return std::nullopt;
+    const auto gone = lost_ranks(store).gone;
+    if (!gone.empty() && *gone.begin() < world) return *gone.begin();
+    const auto newcomers = newcomers_since(store, 0);
+    const bool is_replaced =
+        std::find(newcomers.begin(), newcomers.end(), *lost) != newcomers.end();
+    return is_replaced ? std::nullopt : lost;
+  } catch (const std::exception&) {
+    return std::nullopt;  // the store is gone: the next exchange reports it
+  }
+}
+
+int group_that_regroups(c10d::Store& store, int number) {
+  return std::atoi(store.compareSet("regroup/group", "", std::to_string(number)).c_str());
 }
 
 std::optional<int> replaced_member(const std::vector<Arrival>& members,

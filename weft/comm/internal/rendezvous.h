@@ -52,6 +52,11 @@ struct Arrival {
 // it asks for the rank `job` by the launcher, so that they no longer wait for an older process of
 // that rank.
 std::string name_of_newcomer(c10d::Store& store, int job);
+// A rank below `world` that was lost and that no process has replaced. Does not find a rank whose
+// replacement is lost, unless the launcher gives it up. None if the store is gone.
+std::optional<int> unreplaced_rank(c10d::Store& store, int world);
+// The number of the one group of the job that forms again: `number`, or that of an earlier call.
+int group_that_regroups(c10d::Store& store, int number);
 // By number, from 1: the rank by the launcher that each newcomer asked for.
 std::vector<int> newcomers_since(c10d::Store& store, std::size_t number);
 // The first member that a newcomer has replaced: it asks for the same rank by the launcher, and
