@@ -7,7 +7,6 @@
 #include <torch/csrc/distributed/c10d/Store.hpp>
 
 #include "codec_hook.h"
-#include "fork.h"
 #include "own_process.h"
 #include "parameter_server.h"
 #include "regroup.h"
@@ -33,15 +32,6 @@ void raise(const Error& error) {
   raised.attr("rank") = error.context().rank;
   raised.attr("peer") = error.context().peer;
   PyErr_SetObject(type.ptr(), raised.ptr());
-}
-
-bool share_memory() {
-  static const bool shared = [] {
-    if (!comm::install_allocator()) return false;
-    copy_heap_on_fork();
-    return true;
-  }();
-  return shared;
 }
 
 py::dict heap_stats() {
@@ -81,7 +71,7 @@ PYBIND11_MODULE(_C, m) {
         }
       });
 
-  m.def("share_memory", &weft::python::share_memory,
+  m.def("share_memory", &weft::comm::install_allocator,
         "From now on, allocates torch's CPU tensors in memory that the ranks of this host can read "
         "in place. Returns False if the system provides no shared memory.");
   m.def("heap_stats", &weft::python::heap_stats,

@@ -54,6 +54,7 @@ bool install_allocator() {
   net::Heap* made = net::process_heap();
   if (made == nullptr) return false;
   heap = made;
+  net::copy_heap_on_fork();
   static auto* const allocator = new SharedAllocator;
   c10::SetCPUAllocator(allocator, 100);
   return true;

@@ -11,7 +11,8 @@ namespace weft::comm {
 
 // Makes the process's shared heap libtorch's CPU allocator; later calls change nothing. Tensors
 // that exist already stay where they are and are freed as they were made. What the heap has no room
-// for comes from ordinary memory. Returns false, with nothing changed, where the system gives no
+// for comes from ordinary memory. A child of fork() gets a private copy of the heap
+// (net::copy_heap_on_fork()). Returns false, with nothing changed, where the system gives no
 // shared memory or WEFT_HEAP_MB=0 is set; everything works then, by copying. Not thread-safe
 // against running tensor code.
 bool install_allocator();

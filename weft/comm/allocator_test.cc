@@ -2,6 +2,8 @@
 
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <cstring>
@@ -31,6 +33,23 @@ TEST(ReleaseMemory, GivesThatOfFreedTensorsBack) {
     const bool installed = install_allocator();
     // The place is used again.
     std::exit(!installed || (released() > 60 * kMiB && released() > 60 * kMiB) ? 0 : 1);
+  };
+  EXPECT_EXIT(succeeds(), testing::ExitedWithCode(0), "");
+}
+
+TEST(InstallAllocator, AForkedChildHasItsOwnCopyOfTheTensors) {
+  const auto succeeds = [] {
+    install_allocator();
+    const at::Tensor tensor = at::full({1000}, 3.0F);
+    const pid_t child = ::fork();
+    if (child == 0) {
+      const bool is_there = at::equal(tensor, at::full({1000}, 3.0F));
+      tensor.fill_(1);
+      ::_exit(is_there ? 0 : 1);
+    }
+    int status = 1;
+    ::waitpid(child, &status, 0);
+    std::exit(status == 0 && at::equal(tensor, at::full({1000}, 3.0F)) ? 0 : 1);
   };
   EXPECT_EXIT(succeeds(), testing::ExitedWithCode(0), "");
 }

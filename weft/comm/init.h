@@ -42,7 +42,8 @@ struct InitOptions {
   // Fixed order of sums, as BackendOptions::ordered_sums.
   bool ordered_sums = false;
   std::chrono::milliseconds timeout = std::chrono::minutes(5);
-  // Allocate tensors in memory that the ranks of this host can read.
+  // Allocate tensors in memory that the ranks of this host can read. A child of fork() gets a copy
+  // of it, which takes about 0.3 s for each GiB.
   bool shared_allocator = true;
   // True: the job runs already, and this process joins when its ranks call regroup() (join_group()
   // below). `rank` is then the rank that it asks for. Also true if WEFT_NEWCOMER is set: the
