@@ -96,6 +96,29 @@ TEST(ShardsOfSharded, AreTogetherTheStateOnceWhateverTheStageAndForm) {
   }
 }
 
+TEST(ShardsOfSharded, HaveParametersWithoutEntries) {
+  for (const int stage : {0, 1, 3}) {
+    const TempDir dir;
+    replicate(
+        2,
+        [&](Group group) {
+          const auto parts = make_parts({});
+          parts[1]->register_parameter("none", torch::empty({0, 4}, at::kDouble));
+          Sharded model(blocks_of(parts), group, optimizer_spec(kOptions, {}),
+                        options_of(stage, Weights::kPrivate));
+          save(model, dir.path(), group);
+          const auto state = model.state();
+          const std::string folder = *checkpoint::latest(dir.path(), group).folder;
+          const auto saved = checkpoint::load(folder).parts.at("model");
+          require(saved.contains("b1.none"), "b1.none is not saved");
+          for (const auto& [name, tensor] : state)
+            require(at::equal(saved.at(name), tensor), name + " is not saved");
+          model.load_shards(checkpoint::Reader(folder));
+        },
+        20s);
+  }
+}
+
 TEST(ShardsOfSharded, MadeBlockByBlockAreRankZerosAndTheSameBits) {
   replicate(
       2,

@@ -192,7 +192,10 @@ checkpoint::Slices ReplicaMemory::slices(const Sharded::Placing& placing, Wanted
   for (auto& slice : checkpoint::deal(std::move(together), group_.rank(), group_.size()))
     own.push_back(std::move(slice));
   for (checkpoint::Slice& slice : own) remove_padding(slice);
-  std::erase_if(own, [](const checkpoint::Slice& slice) { return slice.tensor.numel() == 0; });
+  // A tensor without entries is saved too, so that a reader finds its name and shape.
+  std::erase_if(own, [&](const checkpoint::Slice& slice) {
+    return slice.tensor.numel() == 0 && !(wanted == Wanted::kToSave && slice.is_whole());
+  });
   return own;
 }
 

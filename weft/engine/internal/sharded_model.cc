@@ -207,8 +207,9 @@ checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted 
   const bool saves = wanted == Wanted::kToSave;
   if (saves && !is_held_changed()) changes_->check_written();
   if (wanted == Wanted::kToLoad) changes_->pull_for_held();
-  return state_->slices(placing,
-                        {.optimizer_state = wanted != Wanted::kWeights, .of_module = saves});
+  return state_->slices(placing, {.optimizer_state = wanted != Wanted::kWeights,
+                                  .of_module = saves,
+                                  .without_entries = saves});
 }
 
 void ShardedModel::begin_load() {

@@ -73,8 +73,24 @@ checkpoint::Slices ShardedState::slices(const Sharded::Placing& placing, const K
       for (std::size_t array = 0; array < unit.state.size(); ++array)
         add("." + of_.updates.arrays()[array], piece.of(unit.state[array]));
     }
+    if (kinds.without_entries && of_.group.rank() == 0) add_without_entries(unit, placing, all);
   }
   return all;
+}
+
+void ShardedState::add_without_entries(const Unit& unit, const Sharded::Placing& placing,
+                                       checkpoint::Slices& all) const {
+  for (const int i : unit.params) {
+    const Param& param = of_.params[index(i)];
+    if (param.tensor.numel() > 0) continue;
+    const checkpoint::Rectangle rectangle = rectangle_of(param, placing);
+    if (rectangle.name.empty() || rectangle.sizes != rectangle.shape) continue;
+    const at::Tensor none = at::empty(rectangle.shape, at::TensorOptions(unit.master_type));
+    all.push_back(checkpoint::whole_slice(rectangle.name, none));
+    for (std::size_t array = 0; array < unit.state.size(); ++array)
+      all.push_back(
+          checkpoint::whole_slice(rectangle.name + "." + of_.updates.arrays()[array], none));
+  }
 }
 
 }  // namespace weft::engine::internal

@@ -45,11 +45,16 @@ class ShardedState {
     bool optimizer_state = true;  // beside the weights
     // Weights are those of the module, if the program has given it other memory; else the masters.
     bool of_module = false;
+    // Also parameters without entries, on rank 0, so that a reader finds their names and shapes.
+    bool without_entries = false;
   };
   // This rank's part of all weights and optimizer state.
   checkpoint::Slices slices(const Sharded::Placing& placing, const Kinds& kinds) const;
 
  private:
+  void add_without_entries(const Unit& unit, const Sharded::Placing& placing,
+                           checkpoint::Slices& all) const;
+
   const Context of_;
 };
 
