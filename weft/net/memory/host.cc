@@ -39,6 +39,7 @@
 #include <thread>
 
 #include "weft/base/deadline.h"
+#include "weft/net/internal/open_files.h"
 #include "weft/net/memory/heap.h"
 #include "weft/net/memory/internal/futex.h"
 #include "weft/net/memory/internal/left_groups.h"
@@ -145,6 +146,8 @@ Host::Host(int rank, int world)
 
 std::unique_ptr<Host> Host::connect(const HostOptions& options) {
   release_left_groups();
+  // For each peer a connection and its memory, and some files for the listener and the exchange.
+  internal::allow_open_files(static_cast<std::size_t>(2 * options.world + 16));
   auto host = std::unique_ptr<Host>(new Host(options.rank, options.world));
   Heap* const heap = process_heap();
   std::optional<internal::LinkListener> listener;

@@ -242,9 +242,9 @@ TEST(HostConnect, SignalsDoNotDisturbIt) {
   EXPECT_THAT(codes, testing::Each(0));
 }
 
-// Exit codes of three ranks that connect, of which one can open only `left` files more: 3 for
-// kUnavailable.
-std::vector<int> connect_with_few_descriptors(int failing, rlim_t left) {
+// Exit codes of three ranks that connect, of which one can open only `left` files more, unless it
+// may raise its limit: 3 for kUnavailable.
+std::vector<int> connect_with_few_descriptors(int failing, rlim_t left, bool may_raise) {
   constexpr int kWorld = 3;
   internal::ForkExchange exchange(kWorld);
   auto codes = internal::fork_ranks(kWorld, [&](int rank) {
@@ -259,7 +259,10 @@ std::vector<int> connect_with_few_descriptors(int failing, rlim_t left) {
     if (rank == failing) {
       const int next = dup(0);
       close(next);
-      const rlimit few{static_cast<rlim_t>(next) + left, static_cast<rlim_t>(next) + left};
+      rlimit few{};
+      getrlimit(RLIMIT_NOFILE, &few);
+      few.rlim_cur = static_cast<rlim_t>(next) + left;
+      if (!may_raise) few.rlim_max = few.rlim_cur;
       setrlimit(RLIMIT_NOFILE, &few);
     }
     try {
@@ -279,11 +282,16 @@ TEST(HostConnect, ARankThatCannotConnectFailsOnAllRanksAtOnce) {
     for (const rlim_t left : {0, 1}) {  // none for the listener, or none for the connections
       if (failing == 0 && left == 1) continue;  // it accepts, and needs one at a time
       const auto began = std::chrono::steady_clock::now();
-      EXPECT_THAT(connect_with_few_descriptors(failing, left), testing::Each(3))
+      EXPECT_THAT(connect_with_few_descriptors(failing, left, false), testing::Each(3))
           << failing << " " << left;
       EXPECT_LT(std::chrono::steady_clock::now() - began, 10s) << failing << " " << left;
     }
   }
+}
+
+TEST(HostConnect, RaisesTheSoftLimitOfOpenFilesIfItsConnectionsDoNotFit) {
+  for (const int failing : {0, 1, 2})
+    EXPECT_THAT(connect_with_few_descriptors(failing, 0, true), testing::Each(0)) << failing;
 }
 
 TEST(HostConnect, RejectsALocationOutsideTheHeapForTheGroupsMemory) {

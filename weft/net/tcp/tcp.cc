@@ -32,6 +32,7 @@
 
 #include "weft/base/caught/caught.h"
 #include "weft/net/internal/failure.h"
+#include "weft/net/internal/open_files.h"
 #include "weft/net/tcp/internal/engine.h"
 #include "weft/net/tcp/internal/formation.h"
 #include "weft/net/tcp/internal/transfers.h"
@@ -400,6 +401,9 @@ class TcpEndpoint final : public Endpoint {
   std::thread watcher_;
 };
 
+// Beside the connections: the listener, wake-ups, and connections of strangers.
+constexpr int kOtherFiles = 32;
+
 void check(const TcpOptions& o) {
   WEFT_REQUIRE(
       o.world >= 1 && o.rank >= 0 && o.rank < o.world,
@@ -416,6 +420,8 @@ void check(const TcpOptions& o) {
 std::unique_ptr<Endpoint> connect_tcp(const TcpOptions& options) {
   check(options);
   const Deadline deadline = Deadline::in(options.connect_timeout);
+  internal::allow_open_files(
+      static_cast<std::size_t>((options.world - 1) * (options.streams + 1) + kOtherFiles));
   const std::string host = internal::resolve_interface(options.interface);
   const bool wildcard = internal::is_wildcard(host);
   WEFT_REQUIRE(!wildcard || options.secret, "to listen on every interface (" + host +

@@ -2,6 +2,8 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include <random>
 
@@ -303,6 +305,31 @@ TEST(Tcp, ListensOnLoopbackByDefaultAndRejectsAWildcardWithoutASecret) {
   }
   options.interface = "no-such-interface";
   EXPECT_EQ(error_of([&] { connect_tcp(options); }).code(), Errc::kInvalidArgument);
+}
+
+TEST(Tcp, RaisesTheSoftLimitOfOpenFilesIfItsConnectionsDoNotFit) {
+  const auto succeeds = [] {
+    rlimit limit{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = open_descriptors() + 16;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    const Group group = make_tcp(4);
+    ::_exit(0);
+  };
+  EXPECT_EXIT(succeeds(), ::testing::ExitedWithCode(0), "");
+}
+
+TEST(Tcp, KeepsTheSoftLimitOfOpenFilesIfItsConnectionsFit) {
+  const auto succeeds = [] {
+    rlimit limit{}, after{};
+    ::getrlimit(RLIMIT_NOFILE, &limit);
+    limit.rlim_cur = open_descriptors() + 200;
+    ::setrlimit(RLIMIT_NOFILE, &limit);
+    const Group group = make_tcp(2);
+    ::getrlimit(RLIMIT_NOFILE, &after);
+    ::_exit(after.rlim_cur == limit.rlim_cur ? 0 : 1);
+  };
+  EXPECT_EXIT(succeeds(), ::testing::ExitedWithCode(0), "");
 }
 
 TEST(Tcp, NamesTheRanksThatDidNotConnectInTime) {
