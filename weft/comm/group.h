@@ -186,9 +186,8 @@ class Group {
   // - kAborted: the others went on without this rank; join_group() lets it in again.
   // - kTimeout: fewer than `at_least` ranks came, or no group could be formed in time.
   // - kPeerLost: the store is gone.
-  // - kInvalidArgument: the group was not made by init() or form_group(), or another group of
-  //   init() has formed again. It stays as it was.
-  // - kBadConfig: the ranks met through MPI (docs/mpi.md). The group stays as it was.
+  // - kInvalidArgument: not of init() or form_group(), or another group of init() formed again.
+  // - kBadConfig: the ranks met through MPI (docs/mpi.md). In both cases the group stays as it was.
   Group regroup(const RegroupOptions& options) const;
   Group regroup() const { return regroup(RegroupOptions{}); }
   std::uint32_t epoch() const;  // Number of this incarnation; it grows with every regroup().

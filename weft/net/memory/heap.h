@@ -84,10 +84,10 @@ class Heap {
 Heap* process_heap();
 const char* process_heap_error();
 
-// From now on, a child of fork() gets a private copy of the process's heap at the same address, like
-// all other memory: neither process sees the writes of the other. fork() returns in the parent when
-// the child has its copy (about 0.3 s for each GiB in use). A child that cannot have one, for lack
-// of memory or descriptors, says so in one line and exits with status 70. Call it once, after
+// From now on, a child of fork() gets a private copy of the process's heap at the same address,
+// like all other memory: neither process sees the writes of the other. fork() returns in the parent
+// when the child has its copy (about 0.3 s for each GiB in use). A child that cannot have one, for
+// lack of memory or descriptors, says so in one line and exits with status 70. Call it once, after
 // process_heap() has made the heap. posix_spawn(), system() and popen() copy nothing.
 void copy_heap_on_fork();
 

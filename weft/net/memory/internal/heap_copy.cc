@@ -1,10 +1,10 @@
 // A child of fork() gets a private copy of the process's heap:
 //
 //   before     The parent opens a pipe and reads how much of the heap is in use.
-//   in parent  It waits until the child has closed the pipe: until then, it must not write to memory
-//              that the child copies.
-//   in child   It copies the part in use to new private memory, and moves this to the address of the
-//              heap.
+//   in parent  It waits until the child has closed the pipe: until then, it must not write to
+//              memory that the child copies.
+//   in child   It copies the part in use to new private memory, and moves this to the address of
+//              the heap.
 //
 // These handlers are installed after those of the heap, so their first part runs before the heap
 // takes its lock, and the others run after it has released it.
