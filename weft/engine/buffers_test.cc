@@ -93,6 +93,41 @@ TEST(Buffers, OfEveryTypeAreSynchronizedSavedAndLoaded) {
   EXPECT_EQ(codes, std::vector<int>(2, 0));
 }
 
+// Each backward() ends with rank 0's running statistics on all ranks, although autograd has saved
+// those of the rank for the next one.
+void go_backward_twice(const Group& group) {
+  torch::nn::Linear first(6, 4);
+  torch::nn::BatchNorm1d norm(4);
+  torch::nn::Sequential net(first, norm, torch::nn::Linear(4, 2));
+  auto model = data_parallel(net, group);
+  torch::optim::SGD optimizer(net->parameters(), torch::optim::SGDOptions(0.1));
+  const at::Tensor x = torch::arange(24, torch::kFloat).view({4, 6}).sin() * (1 + group.rank());
+  for (int step = 0; step < 2; ++step) {
+    optimizer.zero_grad();
+    const at::Tensor both = model.forward(x);
+    both.select(1, 0).square().mean().backward({}, /*retain_graph=*/true);
+    both.select(1, 1).square().mean().backward();
+    const at::Tensor y = model.forward(x), z = model.forward(x + 1);
+    y.square().mean().backward();
+    z.square().mean().backward();
+    optimizer.step();
+  }
+  for (const at::Tensor& mine : {norm->running_mean, norm->running_var}) {
+    at::Tensor theirs = mine.clone();
+    group.broadcast(theirs, 0);
+    if (!at::equal(mine, theirs)) throw std::runtime_error("the statistics are not rank 0's");
+  }
+}
+
+TEST(Buffers, ABatchNormGoesBackwardTwice) {
+  comm::replicate(2, go_backward_twice, 20s);
+  const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
+    go_backward_twice(group);
+    return 0;
+  });
+  EXPECT_EQ(codes, std::vector<int>(2, 0));
+}
+
 // Has no memory for one buffer.
 class WithoutMemory final : public checkpoint::SliceSource {
  public:

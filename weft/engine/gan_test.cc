@@ -1,5 +1,6 @@
 // Two models in one program, whose gradients pass through each other.
 #include <torch/nn/modules/activation.h>
+#include <torch/nn/modules/batchnorm.h>
 #include <torch/nn/modules/container/sequential.h>
 #include <torch/nn/modules/linear.h>
 #include <torch/optim/sgd.h>
@@ -16,9 +17,12 @@ using internal::Named;
 
 // A generator and a discriminator. Gradients pass through the discriminator, which drops its own.
 struct Gan {
-  Gan()
+  explicit Gan(bool norm = false)
       : generator(torch::nn::Linear(6, 10), torch::nn::Tanh()),
-        discriminator(torch::nn::Linear(10, 8), torch::nn::Tanh(), torch::nn::Linear(8, 1)) {
+        discriminator(torch::nn::Linear(10, 8)) {
+    if (norm) discriminator->push_back(torch::nn::BatchNorm1d(8));
+    discriminator->push_back(torch::nn::Tanh());
+    discriminator->push_back(torch::nn::Linear(8, 1));
     double phase = 0;
     for (torch::nn::Sequential* net : {&generator, &discriminator}) {
       (*net)->to(at::kDouble);
@@ -53,11 +57,21 @@ void train_gan(const Generator& make, const Discriminator& judge, Optimizer& of_
   }
 }
 
-// Without `pauses`, zero_grad() drops what the generator's pass leaves in the discriminator.
-void compare_gan(const Group& group, Weights weights, bool torch_optimizer, bool pauses) {
+using Sgd = torch::optim::SGD;
+
+struct How {
+  DataParallelOptions options = {};
+  bool torch_optimizer = false;
+  // Else zero_grad() drops what the generator's pass leaves in the discriminator.
+  bool pauses = false;
+  // With a batch norm. Each rank has the whole batch, so that the statistics are those of one
+  // process.
+  bool norm = false;
+};
+
+void compare_gan(const Group& group, const How& how) {
   const auto options = torch::optim::SGDOptions(0.1).momentum(0.9);
-  using Sgd = torch::optim::SGD;
-  Gan alone;
+  Gan alone(how.norm);
   {
     Sgd first(alone.generator->parameters(), options);
     Sgd second(alone.discriminator->parameters(), options);
@@ -65,18 +79,19 @@ void compare_gan(const Group& group, Weights weights, bool torch_optimizer, bool
               [&](const at::Tensor& x) { return alone.discriminator->forward(x); }, first, second,
               [] { return nullptr; }, [](int step) { return batch_of(step, at::kDouble); });
   }
-  Gan gan;
-  auto generator = data_parallel(gan.generator, group, {.weights = weights});
-  auto discriminator = data_parallel(gan.discriminator, group, {.weights = weights});
+  Gan gan(how.norm);
+  auto generator = data_parallel(gan.generator, group, how.options);
+  auto discriminator = data_parallel(gan.discriminator, group, how.options);
   const auto train = [&](auto first, auto second) {
     train_gan([&](const at::Tensor& x) { return generator.forward(x); },
               [&](const at::Tensor& x) { return discriminator.forward(x); }, first, second,
-              [&] { return pauses ? habits::pause(discriminator) : nullptr; },
+              [&] { return how.pauses ? habits::pause(discriminator) : nullptr; },
               [&](int step) {
-                return internal::part_of(batch_of(step, at::kDouble), group.rank(), group.size());
+                const at::Tensor all = batch_of(step, at::kDouble);
+                return how.norm ? all : internal::part_of(all, group.rank(), group.size());
               });
   };
-  if (torch_optimizer) {
+  if (how.torch_optimizer) {
     train(Sgd(gan.generator->parameters(), options), Sgd(gan.discriminator->parameters(), options));
   } else {
     train(generator.optimizer<Sgd>(options), discriminator.optimizer<Sgd>(options));
@@ -89,10 +104,31 @@ TEST(Gan, TrainsAsInOneProcess) {
     for (const Weights weights : {Weights::kPrivate, Weights::kShared}) {
       for (const bool pauses : {true, false}) {
         comm::replicate(
-            2, [&](const Group& group) { compare_gan(group, weights, torch_optimizer, pauses); },
+            2,
+            [&](const Group& group) {
+              compare_gan(group, {.options = {.weights = weights},
+                                  .torch_optimizer = torch_optimizer,
+                                  .pauses = pauses});
+            },
             20s);
       }
     }
+  }
+}
+
+// The batch whose gradients zero_grad() has dropped ends within the next backward(), after the
+// forward passes that have saved the statistics.
+TEST(Gan, WithABatchNormTrainsAsInOneProcess) {
+  using Average = DataParallelOptions::Average;
+  for (const Average average : {Average::kBySamples, Average::kAdasum}) {
+    const How how{.options = {.average = average, .weights = Weights::kPrivate}, .norm = true};
+    comm::replicate(
+        2, [&](const Group& group) { compare_gan(group, how); }, 20s);
+    const auto codes = comm::fork_ranks(2, "tcp", [&](const Group& group) {
+      compare_gan(group, how);
+      return 0;
+    });
+    EXPECT_EQ(codes, std::vector<int>(2, 0));
   }
 }
 

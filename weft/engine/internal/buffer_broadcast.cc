@@ -44,7 +44,9 @@ void BufferBroadcast::finish(const Group& group) {
     if (group.rank() == 0) continue;
     std::int64_t first = 0;
     for (const auto& buffer : packed.buffers) {
-      at::Tensor mine = plain(buffer);
+      // Without a new version: autograd may have saved the buffer for a backward pass that is to
+      // come. A batch norm in training mode does not read it there.
+      at::Tensor mine = plain(buffer).variable_data();
       mine.copy_(packed.flat.narrow(0, first, mine.numel()).view(mine.sizes()));
       first += mine.numel();
     }

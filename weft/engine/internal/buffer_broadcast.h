@@ -18,7 +18,8 @@ class BufferBroadcast {
     finish(group);
   }
   void start(const Group& group);
-  // Waits until the buffers equal those of rank 0.
+  // Waits until the buffers equal those of rank 0. Their versions stay, also within a backward pass
+  // of the program.
   void finish(const Group& group);
 
  private:

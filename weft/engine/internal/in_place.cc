@@ -151,7 +151,9 @@ void ShownBuffers::take(int unit, double& waited) {
       if (ledger_.token(0, entry + static_cast<int>(buffers_.size())) != buffers_[i].nbytes())
         continue;
       std::byte* const theirs = host.at(0, ledger_.token(0, entry));
-      buffers_[i].copy_(at::from_blob(theirs, buffers_[i].sizes(), buffers_[i].options()));
+      // Without a new version, as BufferBroadcast::finish().
+      buffers_[i].variable_data().copy_(
+          at::from_blob(theirs, buffers_[i].sizes(), buffers_[i].options()));
     }
   });
 }
