@@ -132,5 +132,57 @@ TEST(Gan, WithABatchNormTrainsAsInOneProcess) {
   }
 }
 
+// The penalty of the gradient by the input, without another loss. Its graph does not contain the
+// output of the discriminator. Ranks have 5 and 6 rows.
+template <class Judge, class Optimizer>
+void take_penalty_steps(const Judge& judge, Optimizer& optimizer, int rank, int ranks) {
+  for (int step = 0; step < 2; ++step) {
+    const at::Tensor rows = internal::part_of(batch_of(step, at::kDouble), rank, ranks);
+    const at::Tensor x = rows.repeat({1, 2}).slice(1, 0, 10).clone().requires_grad_();
+    optimizer.zero_grad();
+    const at::Tensor slope =
+        torch::autograd::grad({judge(x).sum()}, {x}, /*grad_outputs=*/{}, /*retain_graph=*/true,
+                              /*create_graph=*/true)[0];
+    slope.square().sum(1).mean().backward();
+    optimizer.step();
+  }
+}
+
+TEST(Gan, APenaltyThatGoesBackwardAloneIsWeightedByItsSamples) {
+  const auto options = torch::optim::SGDOptions(0.1);
+  Gan alone;
+  Sgd of_alone(alone.discriminator->parameters(), options);
+  take_penalty_steps([&](const at::Tensor& x) { return alone.discriminator->forward(x); }, of_alone,
+                     0, 1);
+  const auto compare = [&](const Group& group, const char* what, const auto& train) {
+    Gan gan;
+    train(gan);
+    internal::expect_close(gan.weights(), alone.weights(), 1e-10,
+                           what + (" on rank " + std::to_string(group.rank())));
+  };
+  const auto run = [&](const Group& group) {
+    const auto take_steps = [&](auto& model, auto& optimizer) {
+      take_penalty_steps([&](const at::Tensor& x) { return model.forward(x); }, optimizer,
+                         group.rank(), group.size());
+    };
+    compare(group, "torch::optim", [&](Gan& gan) {
+      auto model = data_parallel(gan.discriminator, group);
+      Sgd optimizer(gan.discriminator->parameters(), options);
+      take_steps(model, optimizer);
+    });
+    compare(group, "weft's optimizer", [&](Gan& gan) {
+      auto model = data_parallel(gan.discriminator, group, {.weights = Weights::kPrivate});
+      auto optimizer = model.optimizer<Sgd>(options);
+      take_steps(model, optimizer);
+    });
+    compare(group, "ZeRO-2", [&](Gan& gan) {
+      Sharded model({block("net", gan.discriminator)}, group, optimizer_spec(options, {}),
+                    internal::options_of(2, Weights::kPrivate));
+      take_steps(model, model);
+    });
+  };
+  comm::replicate(2, run, 20s);
+}
+
 }  // namespace gan_test
 }  // namespace weft::engine

@@ -8,13 +8,15 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <utility>
 
 namespace weft::engine::internal {
 namespace {
 
-// Passes with outputs of unknown types that are remembered. Nothing tells when their graphs end.
-constexpr std::size_t kMaxUnknown = 64;
+// Passes that are remembered although no output of theirs is alive, since they count by their
+// nodes. Nothing tells when their graphs end.
+constexpr std::ptrdiff_t kMostByNodes = 64;
 
 }  // namespace
 
@@ -27,6 +29,7 @@ void SampleCount::begin(double samples) {
 void SampleCount::add_outputs(const std::vector<at::Tensor>& outputs) {
   if (open_.empty()) return;
   Pass& pass = open_.back();
+  pass.last = at::sequence_number::peek();
   for (const at::Tensor& output : outputs) {
     if (!output.defined() || !output.requires_grad() || output.is_leaf()) continue;
     const auto token = std::make_shared<int>(0);
@@ -38,7 +41,9 @@ void SampleCount::add_outputs(const std::vector<at::Tensor>& outputs) {
 }
 
 void SampleCount::end_unknown() {
-  if (!open_.empty()) open_.back().last = at::sequence_number::peek();
+  if (open_.empty()) return;
+  open_.back().last = at::sequence_number::peek();
+  open_.back().unknown = open_.back().last > open_.back().first;
 }
 
 void SampleCount::set(double samples) {
@@ -62,8 +67,11 @@ void SampleCount::reached(std::int64_t number) {
       return nodes != nullptr && !output.first.expired() &&
              nodes->contains(const_cast<Node*>(output.second));
     };
-    if (pass.number == number || std::any_of(pass.outputs.begin(), pass.outputs.end(), is_in_graph))
-      count(pass);
+    if (pass.number != number &&
+        std::none_of(pass.outputs.begin(), pass.outputs.end(), is_in_graph))
+      continue;
+    count(pass);
+    pass.with_graph = at::GradMode::is_enabled();  // backward() and grad() set it
   }
 }
 
@@ -84,13 +92,17 @@ void SampleCount::before_gradient() {
 void SampleCount::in_backward() {
   const int task = torch::autograd::get_current_graph_task_id();
   if (std::exchange(task_, task) == task) return;
-  const auto is_open = [](const Pass& pass) { return !pass.counted && pass.last > pass.first; };
+  const auto is_open = [](const Pass& pass) {
+    return pass.with_graph || (pass.unknown && !pass.counted);
+  };
   const auto* const nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
   if (nodes == nullptr || std::none_of(open_.begin(), open_.end(), is_open)) return;
   for (const Node* const node : *nodes) {
     const std::uint64_t number = node->sequence_nr();
     for (Pass& pass : open_) {
-      if (is_open(pass) && number >= pass.first && number < pass.last) count(pass);
+      if (!is_open(pass) || number < pass.first || number >= pass.last) continue;
+      count(pass);
+      pass.with_graph = false;
     }
   }
 }
@@ -99,7 +111,7 @@ void SampleCount::in_backward() {
 // are unknown too, passes count as they were made.
 double SampleCount::value() {
   for (Pass& pass : open_) {
-    if (counted_ == 0 && task_ >= 0 && pass.last > pass.first) count(pass);
+    if (counted_ == 0 && task_ >= 0 && pass.unknown) count(pass);
   }
   return counted_;
 }
@@ -119,15 +131,13 @@ void SampleCount::reset() {
 
 void SampleCount::forget_dead() {
   std::erase_if(open_, [](const Pass& pass) {
-    return pass.last == pass.first &&
+    return !pass.counts_by_nodes() &&
            std::all_of(pass.outputs.begin(), pass.outputs.end(),
                        [](const auto& output) { return output.first.expired(); });
   });
-  const auto unknown = static_cast<std::size_t>(
-      std::count_if(open_.begin(), open_.end(), [](const Pass& p) { return p.last > p.first; }));
-  if (unknown <= kMaxUnknown) return;
-  open_.erase(std::find_if(open_.begin(), open_.end(),
-                           [](const Pass& pass) { return pass.last > pass.first; }));
+  const auto by_nodes = [](const Pass& pass) { return pass.counts_by_nodes(); };
+  if (std::count_if(open_.begin(), open_.end(), by_nodes) <= kMostByNodes) return;
+  open_.erase(std::find_if(open_.begin(), open_.end(), by_nodes));
 }
 
 }  // namespace weft::engine::internal

@@ -3,7 +3,9 @@
 // A forward pass tells its samples and its outputs. They count when backward() reaches an output,
 // so a forward pass for validation or for a log line counts nothing. Its graph is recognized by the
 // nodes of its outputs. Outputs of types that weft cannot look into are recognized by the numbers
-// that autograd gave to the nodes made during the pass.
+// that autograd gave to the nodes made during the pass. So are passes whose gradients have a graph
+// (create_graph): if a penalty of these gradients goes backward, it reaches nodes of the pass, and
+// maybe no output.
 //
 // A program may drop gradients of earlier passes in ways that the engine does not see, such as
 // zero_grad() of the module or of an optimizer of torch. Each backward() therefore asks whether
@@ -60,8 +62,12 @@ class SampleCount : public std::enable_shared_from_this<SampleCount> {
     bool counted = false;
     // Nodes of the outputs. Each is alive as long as its token.
     std::vector<std::pair<std::weak_ptr<int>, const Node*>> outputs = {};
-    // Autograd's numbers of the nodes made in the pass. Equal: the outputs are known.
+    // Autograd's numbers of the nodes made in the pass: from `first` to before `last`.
     std::uint64_t first = 0, last = 0;
+    bool unknown = false;     // it has outputs that are not known
+    bool with_graph = false;  // the last gradients of an output have a graph
+
+    bool counts_by_nodes() const { return unknown || with_graph; }
   };
   void reached(std::int64_t number);
   void count(Pass& pass);
