@@ -190,6 +190,49 @@ TEST(TwoModels, ARankWithoutABatchLeavesBothOut) {
       20s);
 }
 
+// An actor and a critic with part 0 as their trunk.
+void expect_error_of_both(const std::function<void()>& actor, const std::function<void()>& critic) {
+  for (const auto& forward : {actor, critic}) {
+    expect_refused(forward, Errc::kInvalidArgument,
+                   "'b0.norm.weight' is a parameter of two parallel models");
+    const torch::NoGradGuard no_grad;
+    forward();
+  }
+}
+
+TEST(TwoModels, AParameterOfBothIsAnErrorWhileBothExist) {
+  comm::replicate(
+      2,
+      [](const Group& group) {
+        const Parts parts = make_parts({});
+        const at::Tensor x = batch_of(0, at::kDouble);
+        auto actor = data_parallel(habits::Chain(Parts{parts[0], parts[1]}), group);
+        {
+          auto critic = data_parallel(habits::Chain(Parts{parts[0], parts[2]}), group);
+          expect_error_of_both([&] { actor.forward(x, kFirst); },
+                               [&] { critic.forward(x, kFirst); });
+        }
+        loss_of(actor.forward(x, kFirst)).backward();
+      },
+      20s);
+}
+
+TEST(TwoModels, AParameterOfBothIsAnErrorWithZeroToo) {
+  for (const int stage : {0, 1, 2}) {
+    EXPECT_THAT(refusal_of([&](const Group& group) {
+                  const Parts parts = make_parts({});
+                  const auto make = [&](const Parts& some) {
+                    return Sharded(internal::blocks_of(some), group, optimizer_spec(kSgd, {}),
+                                   internal::options_of(stage, Weights::kPrivate));
+                  };
+                  Sharded actor = make({parts[0], parts[1]});
+                  const Sharded critic = make({parts[0], parts[2]});
+                  actor.forward(batch_of(0, at::kDouble));
+                }),
+                HasSubstr("'b0.norm.weight' is a parameter of two parallel models"));
+  }
+}
+
 TEST(TwoModels, OneThatARankLeavesOutIsAnErrorWhereGradientsAreMessages) {
   const auto codes = comm::fork_ranks(2, "tcp", [](const Group& group) {
     Pair pair(group);

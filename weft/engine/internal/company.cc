@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <mutex>
+#include <unordered_set>
 #include <utility>
 
 namespace weft::engine::internal {
@@ -14,8 +15,9 @@ namespace {
 
 // All of this process. Ranks may be threads, whose groups differ.
 struct Companies {
-  std::mutex mutex;  // guards `all`
+  std::mutex mutex;  // guards the others
   std::vector<const Company*> all;
+  std::int64_t changes = 0;  // models that came or went
 
   static Companies& get() {
     static Companies& one = *new Companies;  // models may outlive static variables
@@ -30,12 +32,14 @@ Company::Company(const void* group, std::int64_t number, std::vector<at::Tensor>
   Companies& registry = Companies::get();
   const std::lock_guard lock(registry.mutex);
   registry.all.push_back(this);
+  ++registry.changes;
 }
 
 Company::~Company() {
   Companies& registry = Companies::get();
   const std::lock_guard lock(registry.mutex);
   std::erase(registry.all, this);
+  ++registry.changes;
 }
 
 void Company::note() {
@@ -58,6 +62,24 @@ bool Company::is_reached() const {
     const auto node = torch::autograd::impl::try_get_grad_accumulator(parameter);
     return static_cast<bool>(node) && nodes->contains(node.get());
   });
+}
+
+int Company::shared() {
+  Companies& registry = Companies::get();
+  const std::lock_guard lock(registry.mutex);
+  if (std::exchange(looked_at_, registry.changes) == registry.changes) return shared_;
+  std::unordered_set<const c10::TensorImpl*> theirs;
+  for (const Company* const other : registry.all) {
+    if (other == this) continue;
+    for (const at::Tensor& parameter : other->trained_)
+      theirs.insert(parameter.unsafeGetTensorImpl());
+  }
+  const auto found =
+      std::find_if(trained_.begin(), trained_.end(), [&](const at::Tensor& parameter) {
+        return theirs.contains(parameter.unsafeGetTensorImpl());
+      });
+  shared_ = found == trained_.end() ? -1 : static_cast<int>(found - trained_.begin());
+  return shared_;
 }
 
 void Company::forget() {

@@ -28,6 +28,9 @@ class Company {
   void note();
   // The step has ended, or its gradients were dropped.
   void forget();
+  // The first of `trained` that another model of this process trains too; -1: there is none. Both
+  // would take its gradients. Costs a comparison unless models came or went since the last call.
+  int shared();
   // A number for the models noted since forget(), this one among them. 0: no backward() has reached
   // this model.
   std::uint64_t value() const;
@@ -40,6 +43,9 @@ class Company {
   const std::vector<at::Tensor> trained_;
   std::set<std::int64_t> seen_;
   int task_ = -1;  // the backward() of the last note()
+  // Of the last shared().
+  std::int64_t looked_at_ = -1;  // changes of the models of this process until then
+  int shared_ = -1;
 };
 
 // Two ranks with other values, none of which is 0; nullopt: there are none.

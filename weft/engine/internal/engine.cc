@@ -25,6 +25,7 @@
 #include <torch/nn/module.h>
 
 #include "weft/base/caught/caught.h"
+#include "weft/engine/internal/index.h"
 #include "weft/engine/internal/replica.h"
 #include "weft/engine/internal/sharded_model.h"
 
@@ -74,6 +75,13 @@ void Engine::start() {
 }
 
 void Engine::check_module() {
+  // Without gradients, models may share parameters: one may evaluate what another one trains.
+  const int shared = at::GradMode::is_enabled() ? company().shared() : -1;
+  WEFT_REQUIRE(shared < 0,
+               "'" + params_[internal::index(shared)].name +
+                   "' is a parameter of two parallel models that exist at the same time, so both "
+                   "would take its gradient; make one module and one parallel model of both, or "
+                   "end the other model first");
   watch().check(true);
   hooks_.commit();
   // backward() or weft's optimizer average the gradients.

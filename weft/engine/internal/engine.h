@@ -57,7 +57,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   at::Tensor forward(const at::Tensor& input);
   internal::SampleCount& samples() { return *samples_; }
   // Called before a forward pass. Throws Error(kInvalidArgument) if the program has changed the
-  // module in a way that cannot count (module_watch.h).
+  // module in a way that cannot count (module_watch.h), or if another model trains its parameters.
   void check_module();
   void pause() {
     show_gradients();
