@@ -3,6 +3,8 @@
 // and 1e-5 in float32, relative and absolute.
 #include "weft/engine/sharded.h"
 
+#include <torch/nn/modules/embedding.h>
+#include <torch/nn/modules/linear.h>
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
@@ -279,6 +281,72 @@ TEST(Sharded, ComputesInBfloat16WithSinglePrecisionMasters) {
               internal::expect_close(internal::weights_in(state, expected), expected, 5e-3,
                                      model.describe());
           }
+        }
+      },
+      20s);
+}
+
+// A table whose gradient is sparse, and a layer.
+struct Words {
+  Words() : table(torch::nn::EmbeddingOptions(12, 5).sparse(true)), head(5, 3) {
+    table->to(at::kDouble);
+    head->to(at::kDouble);
+    internal::fill(*head, internal::fill(*table));
+  }
+  internal::Named weights() const {
+    internal::Named all;
+    internal::add_weights(all, "table.", *table);
+    internal::add_weights(all, "head.", *head);
+    return all;
+  }
+  torch::nn::Embedding table;
+  torch::nn::Linear head;
+};
+
+at::Tensor words_of(int batch) { return torch::arange(batch, batch + 8).remainder(9); }
+
+internal::Named words_by_torch(const torch::optim::SGDOptions& options) {
+  Words words;
+  std::vector<at::Tensor> params = words.head->parameters();
+  params.push_back(words.table->weight);
+  torch::optim::SGD optimizer(params, options);
+  for (int step = 0; step < 3; ++step) {
+    optimizer.zero_grad();
+    for (const int batch : {2 * step, 2 * step + 1})
+      internal::loss_of(words.head->forward(words.table->forward(words_of(batch)))).backward();
+    optimizer.step();
+  }
+  return words.weights();
+}
+
+TEST(Sharded, TrainsATableWithSparseGradientsAtEveryStage) {
+  const auto options = torch::optim::SGDOptions(0.1);
+  const auto expected = words_by_torch(options);
+  replicate(
+      2,
+      [&](Group group) {
+        for (const Case& c : cases_of(group)) {
+          const Words words;
+          Sharded model({block("table", words.table), block("head", words.head)}, group,
+                        optimizer_spec(options, {}), options_of(c));
+          const auto backward = [&](int batch) {
+            const at::Tensor mine =
+                words_of(batch).chunk(2)[static_cast<std::size_t>(group.rank())];
+            internal::loss_of(model.forward(mine)).backward();
+          };
+          for (int step = 0; step < 3; ++step) {
+            model.zero_grad();
+            {
+              const auto kept = model.no_sync();
+              backward(2 * step);
+            }
+            backward(2 * step + 1);
+            model.step();
+          }
+          const auto state = model.state();
+          if (group.rank() == 0)
+            internal::expect_close(internal::weights_in(state, expected), expected, 1e-10,
+                                   model.describe());
         }
       },
       20s);

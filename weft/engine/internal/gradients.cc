@@ -37,8 +37,10 @@
 namespace weft::engine::internal {
 namespace {
 
+// Of a sparse gradient: the bytes of its values.
 std::int64_t bytes_of(const at::Tensor& tensor) {
-  return tensor.defined() ? static_cast<std::int64_t>(tensor.nbytes()) : 0;
+  if (!tensor.defined()) return 0;
+  return static_cast<std::int64_t>((tensor.is_sparse() ? tensor._values() : tensor).nbytes());
 }
 
 }  // namespace
@@ -86,6 +88,7 @@ void Gradients::take(int param) {
   if (in_place_) {
     if (context_.check != nullptr && !context_.check->look(param, grad))
       grad = at::zeros_like(grad);
+    grad = grad.to_dense();  // the form in which it is held
     in_place_->put(param, grad);
     held_[index(unit)] += bytes_of(grad);
     context_.meter.add(context_.meter.gradients,

@@ -174,7 +174,7 @@ InPlace::~InPlace() {
 }
 
 void InPlace::put(int param, const at::Tensor& gradient) {
-  held_[index(param)] = comm::readable(ledger_.host(), gradient.to_dense());
+  held_[index(param)] = comm::readable(ledger_.host(), gradient);
 }
 
 void InPlace::publish(int unit) {

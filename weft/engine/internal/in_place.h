@@ -119,7 +119,7 @@ class InPlace {
 
   // Begins a round over all units. `weight`: factor of this rank's gradients in the sums.
   void begin(double weight) { ledger_.begin(weight); }
-  // Keeps the gradient, or a copy of one that peers cannot read, until release().
+  // Keeps the dense gradient, or a copy of one that peers cannot read, until release().
   void put(int param, const at::Tensor& gradient);
   // Parameters without put() have no gradient on this rank.
   void publish(int unit);
