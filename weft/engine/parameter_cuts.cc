@@ -4,11 +4,26 @@
 #include <torch/nn/module.h>
 
 #include <algorithm>
+#include <string>
+#include <unordered_set>
+#include <vector>
 
 #include "weft/base/error.h"
+#include "weft/engine/internal/overlaps.h"
 
 namespace weft::engine {
 namespace {
+
+// Before the first one loses its memory.
+void check_memory(const torch::nn::Module& module) {
+  std::vector<internal::Param> params;
+  std::unordered_set<const c10::TensorImpl*> known;
+  for (const auto& item : module.named_parameters(true)) {
+    if (known.insert(item.value().unsafeGetTensorImpl()).second)
+      params.push_back({item.key(), item.value(), {}});
+  }
+  internal::check_apart(params);
+}
 
 void let_memory_go(const at::Tensor& parameter) {
   c10::StorageImpl* const storage = parameter.storage().unsafeGetStorageImpl();
@@ -23,10 +38,14 @@ ParameterCuts::ParameterCuts(Group group) : group_(std::move(group)) {}
 void ParameterCuts::cut(torch::nn::Module& module,
                         const std::function<bool(const at::Tensor& parameter)>& is_ignored) {
   const at::NoGradGuard no_grad;
+  check_memory(module);
   for (const at::Tensor& parameter : module.parameters(true)) {
     if (has(parameter) || (is_ignored && is_ignored(parameter))) continue;
     WEFT_REQUIRE(parameter.layout() == at::kStrided && parameter.device().is_cpu(),
                  "sharded: a parameter is not a dense CPU tensor");
+    // A part of a larger tensor leaves the rest of its memory to the other parts.
+    if (parameter.storage().nbytes() > parameter.nbytes())
+      parameter.set_data(parameter.detach().clone());
     at::Tensor flat = parameter.detach().reshape({-1});
     group_.broadcast(flat);
     const std::int64_t part = (flat.numel() + group_.size() - 1) / group_.size(),

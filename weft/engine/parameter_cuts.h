@@ -26,6 +26,7 @@ class ParameterCuts {
   // Each rank gets its part of rank 0's values, and the memory of the parameters is freed. The
   // parameters keep their sizes and must not be read until Sharded has taken them. Skips parameters
   // that are cut already (tied ones) or for which `is_ignored` is true. Sends each parameter once.
+  // Throws Error(kInvalidArgument) if two parameters of the module have memory in common.
   void cut(torch::nn::Module& module,
            const std::function<bool(const at::Tensor& parameter)>& is_ignored = nullptr);
 

@@ -6,6 +6,7 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/reader.h"
 #include "weft/checkpoint/sharded.h"
+#include "weft/engine/parameter_cuts.h"
 #include "weft/engine/testing/small_model.h"
 
 namespace weft::engine {
@@ -141,6 +142,42 @@ TEST(ShardsOfSharded, MadeBlockByBlockAreRankZerosAndTheSameBits) {
         require(made.size() == expected.size(), "another number of tensors");
         for (std::size_t i = 0; i < made.size(); ++i)
           require(at::equal(made[i].second, expected[i].second), made[i].first + " differs");
+      },
+      20s);
+}
+
+// Parameters that are parts of one tensor.
+struct PartsImpl : torch::nn::Module {
+  // Equal places: both are the same part.
+  explicit PartsImpl(std::int64_t second_place) {
+    const at::Tensor all = (torch::arange(32, at::kDouble) * 0.7).sin().view({2, 4, 4});
+    first = register_parameter("first", all[0]);
+    second = register_parameter("second", all[second_place]);
+  }
+  at::Tensor forward(const at::Tensor& x) const { return x.mm(first).mm(second); }
+  at::Tensor first, second;
+};
+
+TEST(ShardsOfSharded, MayBeOfParametersThatArePartsOfOneTensor) {
+  replicate(
+      2,
+      [](Group group) {
+        const auto net = std::make_shared<PartsImpl>(1);
+        internal::Named expected;
+        internal::add_weights(expected, "net.", *net);
+        const std::vector<std::function<Block()>> makers{[&] { return block("net", net); }};
+        for (const int stage : {1, 2, 3}) {
+          auto model = Sharded::make(makers, group, optimizer_spec(kOptions, {}),
+                                     options_of(stage, Weights::kPrivate));
+          const auto state = model.state();
+          if (group.rank() == 0)
+            internal::expect_close(internal::weights_in(state, expected), expected, 1e-12,
+                                   model.describe());
+        }
+        ParameterCuts cuts(group);
+        const auto same = std::make_shared<PartsImpl>(0);
+        expect_refused([&] { cuts.cut(*same); }, Errc::kInvalidArgument,
+                       "'first' and 'second' have the same memory");
       },
       20s);
 }
