@@ -174,6 +174,10 @@ TEST(PipelineFailure, InvalidCallsAreRejectedInOneLine) {
   EXPECT_THAT(refusal(bad, 6, 4), HasSubstr("needs options.loss"));
   bad.loss = [](const Tensors& y, const Tensors&) { return y[0]; };
   EXPECT_THAT(refusal(bad, 6, 4), HasSubstr("must be one number"));
+  bad.loss = [](const Tensors& y, const Tensors& t) { return mse(y, t).detach(); };
+  EXPECT_THAT(refusal(bad, 6, 4), HasSubstr("the loss does not depend on the model's parameters"));
+  bad.loss = [](const Tensors& y, const Tensors& t) { return y[0].sign().eq(t[0].sign()).sum(); };
+  EXPECT_THAT(refusal(bad, 6, 4), HasSubstr("the loss does not depend on the model's parameters"));
 }
 
 TEST(PipelineFailure, TiedParametersOfDifferentShapesAreRejectedOnAllRanks) {

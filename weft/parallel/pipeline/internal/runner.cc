@@ -149,6 +149,9 @@ Tensors Runner::last(const Tensors& outputs, int micro_batch) {
   const at::Tensor loss = options_.loss(outputs, batch_->targets[at]);
   WEFT_REQUIRE(loss.defined() && loss.numel() == 1,
                "pipeline: the loss of a micro-batch must be one number, the mean over its samples");
+  WEFT_REQUIRE(!batch_->training || loss.requires_grad(),
+               "pipeline: the loss does not depend on the model's parameters, so they get no "
+               "gradient");
   const at::Tensor part = loss * batch_->shares[at];
   losses_[at] = part.item<double>();
   // As if a further stage had returned the gradient of its input.
