@@ -126,6 +126,28 @@ TEST(StageGraph, MultipliesForInputsFirstForWeightsLaterAndNothingTwice) {
   EXPECT_EQ(multiplied([&] { parts.backward_weight(); }), std::pair(3, 0));
 }
 
+TEST(StageGraph, MayBeginWithALayerThatWorksInPlace) {
+  Net net;
+  const at::Tensor values = wave({4, 6}, 1), at_output = wave({4, 6}, 2);
+  at::Tensor whole = values.clone().requires_grad_();
+  net->layers[0](torch::relu(whole)).backward(at_output);
+  for (const bool split : {false, true}) {
+    net->zero_grad();
+    const Tensors in{values.clone().requires_grad_()};
+    StageGraph graph(
+        [&](const Tensors& x) {
+          at::Tensor own = x[0];
+          return Tensors{net->layers[0](own.relu_())};
+        },
+        in);
+    const Tensors got = split ? graph.backward_input({at_output}) : graph.backward({at_output});
+    if (split) graph.backward_weight();
+    EXPECT_TRUE(torch::equal(got[0], whole.grad()));
+    EXPECT_TRUE(torch::allclose(net->layers[0]->weight.grad(), at_output.t().mm(values.relu()),
+                                1e-12, 1e-12));
+  }
+}
+
 TEST(StageGraph, ReturnsZerosForAnInputWithoutInfluence) {
   for (const bool split : {false, true}) {
     const Tensors in{torch::ones({2}).requires_grad_(), torch::ones({3}).requires_grad_()};

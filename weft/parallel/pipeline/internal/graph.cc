@@ -20,6 +20,7 @@
 #include "weft/parallel/pipeline/internal/graph.h"
 
 #include <ATen/ATen.h>
+#include <torch/csrc/autograd/custom_function.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/function.h>
 
@@ -113,12 +114,27 @@ edge_list without_empty(const edge_list& edges) {
   return some;
 }
 
+// A tensor in the memory of a leaf that is no leaf, since autograd lets no function write to a leaf
+// or to a view of one.
+struct Writable final : autograd::Function<Writable> {
+  static at::Tensor forward(autograd::AutogradContext* /*context*/, const at::Tensor& leaf) {
+    return leaf.detach();
+  }
+  static autograd::variable_list backward(autograd::AutogradContext* /*context*/,
+                                          const autograd::variable_list& gradients) {
+    return gradients;
+  }
+};
+
 }  // namespace
 
 StageGraph::StageGraph(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs) {
-  for (const at::Tensor& input : inputs)
+  Tensors given;
+  for (const at::Tensor& input : inputs) {
     inputs_.push_back(input.detach().requires_grad_(input.requires_grad()));
-  outputs_ = fn(inputs_);
+    given.push_back(input.requires_grad() ? Writable::apply(inputs_.back()) : inputs_.back());
+  }
+  outputs_ = fn(given);
   for (const at::Tensor& output : outputs_)
     WEFT_REQUIRE(output.defined(), "a block of the pipeline returned an undefined tensor");
   ends_ = edges_of(outputs_);

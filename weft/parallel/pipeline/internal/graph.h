@@ -13,8 +13,8 @@ namespace weft::parallel::internal {
 
 using Tensors = std::vector<at::Tensor>;
 
-// Runs `fn` on leaves that replace `inputs`, so that the graph contains this stage only. One thread
-// makes all calls.
+// Runs `fn` with leaves in place of `inputs`, so that the graph contains this stage only. `fn` may
+// change its inputs in place, and so the memory of `inputs`. One thread makes all calls.
 class StageGraph {
  public:
   StageGraph(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs);
