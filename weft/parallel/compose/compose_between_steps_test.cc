@@ -157,6 +157,24 @@ TEST(ComposeBetweenSteps, AnEvaluationBeforeStepLeavesTheNoiseAsItIs) {
   });
 }
 
+TEST(ComposeBetweenSteps, APredictionMayHaveFewerSamplesThanMicroBatches) {
+  replicate(2, [](const Group& world) {
+    nn::Sequential own = net(), alone = net();
+    ParallelModel model = parallelize(model_of(own), trained_by(on({}, {.micro_batches = 4})),
+                                      Mesh(world, {{"pp", 2}}));
+    for (const std::int64_t rows : {3, 0, 1, 7}) {
+      const at::Tensor x = inputs().narrow(0, 0, rows);
+      const Tensors outputs = model.predict({x});
+      ASSERT_EQ(outputs.size(), world.rank() == 1 ? 1 : 0);
+      if (outputs.empty()) continue;
+      const at::Tensor expected = alone->forward(x);
+      ASSERT_EQ(outputs[0].sizes(), expected.sizes());
+      EXPECT_TRUE(at::allclose(outputs[0], expected, 1e-5, 1e-6));
+    }
+    step(model);
+  });
+}
+
 // After a step, the modules of other stages have no values.
 TEST(ComposeBetweenSteps, AFileOfTheWholeModelIsLoadedOnAllStages) {
   const std::string file = file_of_other_weights();

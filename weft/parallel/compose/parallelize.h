@@ -137,8 +137,8 @@ class ParallelModel {
   void wait_for_weights();
   // Returns the loss without gradients, with modules in evaluation mode. Otherwise as train_step().
   double evaluate(const Tensors& inputs, const Tensors& targets);
-  // Returns the last block's outputs for this replica's samples on the last stage's ranks, and
-  // nothing elsewhere. Over cp the outputs are whole, by BlockModel::join.
+  // Takes inputs as train_step() does. Returns the last block's outputs on the last stage's ranks,
+  // and nothing elsewhere. Over cp the outputs are whole, by BlockModel::join.
   Tensors predict(const Tensors& inputs);
   // 2-norm of the whole model's averaged gradients, without the loss scale. Every rank's part of a
   // split parameter counts; whole and tied parameters count once. After step(): the norm before

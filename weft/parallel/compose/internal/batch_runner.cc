@@ -283,10 +283,17 @@ Tensors BatchRunner::predict_at_once(const Tensors& inputs) {
   return outputs.empty() ? Tensors{} : outputs[0];
 }
 
+Tensors BatchRunner::predict_in_parts(const Tensors& inputs) {
+  MicroBatches parts(c_);
+  parts.divide_evenly(inputs[0].size(0), 1);
+  return parts.join(c_.pipeline->predict(parts.cut(inputs)));
+}
+
 Tensors BatchRunner::predict(const Tensors& inputs) {
+  require_inputs(inputs, "predict");
   return c_.guarded([&] {
     const Tensors outputs =
-        c_.plan.micro_shards > 0 ? predict_at_once(inputs) : c_.pipeline->predict(inputs);
+        c_.plan.micro_shards > 0 ? predict_at_once(inputs) : predict_in_parts(inputs);
     const auto& join = c_.model.join;
     return on_device(outputs.empty() || !join ? outputs : join(outputs, c_.contexts), at::kCPU);
   });

@@ -56,6 +56,7 @@ class BatchRunner {
   double samples_of_batch() const;
   double train(const Tensors& inputs, const Tensors& targets);  // the mean loss
   Tensors predict_at_once(const Tensors& inputs);
+  Tensors predict_in_parts(const Tensors& inputs);
   void finish_statistics();
   double mean_over_replicas(double loss, double samples) const;
   double mean_of_micro_shards() const;

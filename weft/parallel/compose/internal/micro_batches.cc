@@ -51,39 +51,60 @@ void MicroBatches::divide_into_shards(std::int64_t rows, std::int64_t all, doubl
   losses_.assign(static_cast<std::size_t>(plan.micro_shards), 0);
 }
 
-// Adds a tensor with the reported number of rows before the targets, and the weight after them.
 // Micro-batches without a row get one row that does not count: a copy of the first sample, or zeros
 // without a sample. Experts and joint batch norms would count it, so they get none. Micro-shards
 // are copies, so that they have the same strides wherever they are computed.
-MicroBatches::Cut MicroBatches::cut(const Tensors& inputs, const Tensors& targets) const {
-  const std::int64_t rows = inputs[0].size(0);
-  Cut cut{std::vector<Tensors>(parts_.size()), std::vector<Tensors>(parts_.size())};
-  const auto deal = [&](const Tensors& from, std::vector<Tensors>& to, const char* what) {
-    for (const at::Tensor& whole : from) {
-      WEFT_REQUIRE(
-          whole.dim() > 0 && whole.size(0) == rows,
-          std::string("train_step: all ") + what +
-              " must have one entry per sample along the first dimension, like the first input");
-      std::vector<std::int64_t> one = whole.sizes().vec();
-      one[0] = 1;
-      for (std::size_t i = 0; i < parts_.size(); ++i) {
-        const at::Tensor piece = !is_made_up(parts_[i])
-                                     ? whole.narrow(0, parts_[i].begin, parts_[i].rows)
-                                 : rows > 0 ? whole.narrow(0, 0, 1).clone()
-                                            : at::zeros(one, whole.options());
-        to[i].push_back(c_.plan.micro_shards > 0 ? piece.clone() : piece);
-      }
+std::vector<Tensors> MicroBatches::deal(const Tensors& tensors, std::int64_t rows,
+                                        const char* what) const {
+  std::vector<Tensors> to(parts_.size());
+  for (const at::Tensor& whole : tensors) {
+    WEFT_REQUIRE(whole.dim() > 0 && whole.size(0) == rows,
+                 std::string("all ") + what +
+                     " must have one entry per sample along the first dimension, like the first "
+                     "input");
+    std::vector<std::int64_t> one = whole.sizes().vec();
+    one[0] = 1;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      const at::Tensor piece = !is_made_up(parts_[i])
+                                   ? whole.narrow(0, parts_[i].begin, parts_[i].rows)
+                               : rows > 0 ? whole.narrow(0, 0, 1).clone()
+                                          : at::zeros(one, whole.options());
+      to[i].push_back(c_.plan.micro_shards > 0 ? piece.clone() : piece);
     }
-  };
-  deal(inputs, cut.inputs, "inputs");
+  }
+  return to;
+}
+
+std::vector<Tensors> MicroBatches::cut(const Tensors& inputs) const {
+  return deal(inputs, inputs[0].size(0), "inputs");
+}
+
+// Adds a tensor with the reported number of rows before the targets, and the weight after them.
+MicroBatches::Cut MicroBatches::cut(const Tensors& inputs, const Tensors& targets) const {
+  Cut cut{this->cut(inputs), std::vector<Tensors>(parts_.size())};
   if (!c_.pipeline->has_last_stage()) return cut;
   WEFT_REQUIRE(!targets.empty(), "train_step: this rank needs the targets, but got none");
-  for (std::size_t i = 0; i < parts_.size(); ++i)
-    cut.targets[i].push_back(at::zeros({1}).expand({parts_[i].told}));
-  deal(targets, cut.targets, "targets");
-  for (std::size_t i = 0; i < parts_.size(); ++i)
-    cut.targets[i].push_back(at::scalar_tensor(parts_[i].weight, at::kDouble));
+  const std::vector<Tensors> dealt = deal(targets, inputs[0].size(0), "targets");
+  for (std::size_t i = 0; i < parts_.size(); ++i) {
+    Tensors& all = cut.targets[i];
+    all.push_back(at::zeros({1}).expand({parts_[i].told}));
+    all.insert(all.end(), dealt[i].begin(), dealt[i].end());
+    all.push_back(at::scalar_tensor(parts_[i].weight, at::kDouble));
+  }
   return cut;
+}
+
+// Without the outputs of made-up rows. If there is no other row, these have the shape of none.
+Tensors MicroBatches::join(const std::vector<Tensors>& outputs) const {
+  Tensors whole;
+  for (std::size_t tensor = 0; !outputs.empty() && tensor < outputs[0].size(); ++tensor) {
+    Tensors pieces;
+    for (std::size_t i = 0; i < parts_.size(); ++i) {
+      if (!is_made_up(parts_[i])) pieces.push_back(outputs[i].at(tensor));
+    }
+    whole.push_back(pieces.empty() ? outputs[0][tensor].narrow(0, 0, 0) : at::cat(pieces, 0));
+  }
+  return whole;
 }
 
 bool MicroBatches::is_made_up(const Part& part) const {

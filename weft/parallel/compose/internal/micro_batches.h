@@ -24,6 +24,9 @@ class MicroBatches {
     std::vector<Tensors> inputs, targets;
   };
   Cut cut(const Tensors& inputs, const Tensors& targets) const;
+  // For a prediction: the inputs alone; the pipeline's outputs for them as those of the batch.
+  std::vector<Tensors> cut(const Tensors& inputs) const;
+  Tensors join(const std::vector<Tensors>& outputs) const;
 
   // True for a micro-batch of made-up rows.
   bool is_made_up(int number) const { return is_made_up(parts_[static_cast<std::size_t>(number)]); }
@@ -42,6 +45,8 @@ class MicroBatches {
     double weight;
   };
   bool is_made_up(const Part& part) const;
+  // The parts of tensors with `rows` samples, by micro-batch. `what`: their name for an error.
+  std::vector<Tensors> deal(const Tensors& tensors, std::int64_t rows, const char* what) const;
 
   const Composition& c_;
   std::vector<Part> parts_;
