@@ -46,7 +46,7 @@ int main() try {
     const auto mine = [&](const torch::Tensor& all) {
       return all.tensor_split(world.size())[static_cast<std::size_t>(world.rank())];
     };
-    torch::mse_loss(model->forward(mine(input)), mine(target)).backward();
+    torch::mse_loss(model.forward(mine(input)), mine(target)).backward();
     optimizer.step();
     optimizer.zero_grad();
     return ++step < kSteps;  // false: this was the last step
