@@ -31,6 +31,7 @@
 #include "weft/base/testing/refusal.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/comm/replicate.h"
+#include "weft/observe/report/run_list.h"
 #include "weft/parallel/compose/modules.h"
 #include "weft/parallel/compose/parallelize.h"
 #include "weft/train/dataset.h"
@@ -277,6 +278,15 @@ TEST_F(OwnModel, ResumesWithDataOfAnotherSizeOnlyBetweenEpochs) {
   epoch.epochs = 1;
   EXPECT_EQ(train(1, epoch, with_samples(96)).result.steps, 6);
   EXPECT_EQ(train(1, options("run", "dp=0"), with_samples(128)).result.steps, 6 + 8);
+}
+
+TEST_F(OwnModel, CountsTheLastEpochAlsoIfItHasNoEvaluation) {
+  train(1, options("run", "dp=1"), [] {
+    Task task = ring(parallel::blocks_of(Net()));
+    task.test = {};
+    return task;
+  });
+  EXPECT_EQ(observe::read_run(folder_ / "run").epoch, 2);
 }
 
 // Weights & Biases drops lines of steps before the last one.

@@ -101,6 +101,7 @@ void Metrics::add(const std::string& group, std::int64_t step, std::int64_t epoc
                   const Values& values) {
   if (step <= known_) return;
   file_.append(metrics_line(step, epoch, values));
+  if (values.empty()) return;
   Values tagged;
   tagged.reserve(values.size());
   for (const auto& [name, value] : values) tagged.emplace_back(group + "/" + name, value);

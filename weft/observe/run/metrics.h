@@ -43,9 +43,10 @@ class Metrics {
   // resumption can begin there. Throws Error, naming the path, if a file cannot be written.
   explicit Metrics(const std::string& folder, std::int64_t first = 0, std::int64_t known = -1);
 
-  // Adds one record. In the event file, each name gets the prefix "<group>/": "train/loss". The
-  // line of metrics.jsonl is written before this returns. A record that cannot be written, such as
-  // on a full disk, is lost. The first one is logged as an error.
+  // Adds one record. In the event file, each name gets the prefix "<group>/": "train/loss"; a
+  // record without values is not there. The line of metrics.jsonl is written before this returns. A
+  // record that cannot be written, such as on a full disk, is lost. The first one is logged as an
+  // error.
   void add(const std::string& group, std::int64_t step, std::int64_t epoch, const Values& values);
   void flush() { events_.flush(); }
   // Replaces <folder>/ranks.json atomically: a viewer reads either the old file or the new one.

@@ -37,6 +37,17 @@ TEST(Metrics, AreWrittenToJsonLinesAtOnceAndToTheEventFileUnderTheirGroup) {
   EXPECT_THAT(read_file(metrics.event_path(), 1000), HasSubstr("train/loss"));
 }
 
+TEST(Metrics, ARecordWithoutValuesIsALineAndNoEvent) {
+  const TempDir folder;
+  Metrics metrics(folder.path());
+  metrics.flush();
+  const auto before = std::filesystem::file_size(metrics.event_path());
+  metrics.add("train", 7, 1, {});
+  metrics.flush();
+  EXPECT_EQ(read_file(metrics.path(), 1000), "{\"step\":7,\"epoch\":1}\n");
+  EXPECT_EQ(std::filesystem::file_size(metrics.event_path()), before);
+}
+
 TEST(Metrics, AResumedRunDropsRecordsAfterItsCheckpointAndStartsANewEventFile) {
   const TempDir folder;
   std::string first;

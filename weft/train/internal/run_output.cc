@@ -165,7 +165,9 @@ void RunOutput::log_epoch(const RunCount& at, double train_loss, const Evaluatio
   if (evaluation.samples > 0) fields.emplace_back("test_loss", rounded(evaluation.loss));
   for (const auto& [name, value] : evaluation.metrics) fields.emplace_back(name, rounded(value));
   for (LogField& field : fields_(evaluation, speed_.mean())) fields.push_back(std::move(field));
-  if (metrics_ && !experts.empty()) metrics_->add("train", at.step, at.epoch, experts);
+  // Without an evaluation, this record alone says that the epoch is complete.
+  if (metrics_ && (!experts.empty() || evaluation.samples == 0))
+    metrics_->add("train", at.step, at.epoch, experts);
   for (const auto& [name, value] : experts) fields.emplace_back(name, rounded(value));
   log_info("epoch done", fields);
 }
