@@ -16,9 +16,7 @@ namespace {
 
 using Row = std::vector<std::string>;
 
-std::string number(const std::optional<double>& value) {
-  return value ? formatted("%.4g", *value) : "-";
-}
+std::string number(const std::optional<double>& value) { return value ? shortened(*value) : "-"; }
 
 std::string number(const std::optional<std::int64_t>& value) {
   return value ? std::to_string(*value) : "-";

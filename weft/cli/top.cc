@@ -10,6 +10,7 @@
 #include <optional>
 #include <thread>
 
+#include "weft/base/text/numbers.h"
 #include "weft/cli/commands.h"
 #include "weft/cli/internal/run_name.h"
 #include "weft/launch/live_page.h"
@@ -94,11 +95,11 @@ std::string view(const observe::RunInfo& run, const MetricsSeries& series) {
   line("step", run.step ? std::to_string(*run.step) + " (epoch " + std::to_string(*run.epoch) + ")"
                         : "none yet");
   const auto loss = tail_of(series, "loss", 600);
-  if (run.loss) line("loss", format("%.4g  ", *run.loss) + curve_of(loss, 50));
+  if (run.loss) line("loss", shortened(*run.loss) + "  " + curve_of(loss, 50));
   for (const auto& [name, points] : series) {
     const bool is_result =
         name == "test_loss" || name == "accuracy" || name == "perplexity" || name == "grad_norm";
-    if (is_result) line(name.c_str(), format("%.4g", points.back().value));
+    if (is_result) line(name.c_str(), shortened(points.back().value));
   }
   if (const double speed = median_of(series, "samples_per_s"); speed > 0)
     line("samples/s", format("%.0f", speed));

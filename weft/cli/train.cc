@@ -163,9 +163,9 @@ int train_rank(const TrainCommand& command, const Config& config, const std::str
   }
   if (trainer.world().rank() != 0) return 0;
   log_info("done", {{"accuracy", result.accuracy},
-                    {"loss", std::round(result.loss * 1e4) / 1e4},
+                    {"loss", rounded(result.loss, 4)},
                     {"epochs", result.epochs},
-                    {"samples_per_s", std::round(result.samples_per_s)},
+                    {"samples_per_s", rounded(result.samples_per_s, 0)},
                     {"seconds", std::round(result.seconds * 10) / 10},
                     {"run", trainer.run_folder()}});
   if (command.json) std::cout << to_json(result) << std::endl;

@@ -289,6 +289,22 @@ TEST_F(OwnModel, CountsTheLastEpochAlsoIfItHasNoEvaluation) {
   EXPECT_EQ(observe::read_run(folder_ / "run").epoch, 2);
 }
 
+TEST_F(OwnModel, ShowsALossThatIsVerySmall) {
+  set_log_level(LogLevel::kInfo);
+  testing::internal::CaptureStderr();
+  train(1, options("run", "dp=1"), [] {
+    Task task(parallel::blocks_of(Net()), [](const at::Tensor& output, const at::Tensor& target) {
+      return 1e-6 * cross_entropy(output, target);
+    });
+    task.train = dataset(Points(96));
+    task.test = dataset(Points(50));
+    return task;
+  });
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::ContainsRegex("epoch done epoch=2 train_loss=[1-9][0-9.]*e-0[67] "
+                                     "test_loss=[1-9][0-9.]*e-0[67]"));
+}
+
 // Weights & Biases drops lines of steps before the last one.
 TEST_F(OwnModel, WritesMetricsInTheOrderOfSteps) {
   auto with = options("run", "dp=0");

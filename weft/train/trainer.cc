@@ -18,6 +18,7 @@
 #include "weft/base/file.h"
 #include "weft/base/json/json.h"
 #include "weft/base/log.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/variables.h"
 #include "weft/comm/texts.h"
 #include "weft/elastic/newest_state.h"
@@ -368,7 +369,7 @@ void Trainer::Impl::make_session(const Options& given, internal::Begin begin,
   if (!again) say_what_is_trained();
   const auto fields = [this](const Evaluation& evaluation, double samples_per_s) {
     return recipe_ ? recipe_->epoch_fields(evaluation, samples_per_s)
-                   : std::vector<LogField>{{"samples_per_s", std::round(samples_per_s)}};
+                   : std::vector<LogField>{{"samples_per_s", rounded(samples_per_s, 0)}};
   };
   loop.start(*session_->learner, fields, recipe_ ? recipe_->throughput() : internal::Throughput{});
   watch_plan();
@@ -493,7 +494,7 @@ std::string to_json(const TrainResult& result) {
   nlohmann::ordered_json json = {{"ranks", result.ranks}, {"epochs", result.epochs}};
   for (const auto& [name, value] : result.metrics) json[name] = value;
   json["loss"] = result.loss;
-  json["samples_per_s"] = std::round(result.samples_per_s);
+  json["samples_per_s"] = rounded(result.samples_per_s, 0);
   json["seconds"] = std::round(result.seconds * 100) / 100;
   return json_line(json);
 }

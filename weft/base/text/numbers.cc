@@ -1,6 +1,7 @@
 #include "weft/base/text/numbers.h"
 
 #include <clocale>
+#include <cmath>
 #include <cstdarg>
 #include <cstdio>
 
@@ -41,6 +42,19 @@ std::string formatted(const char* format, ...) {
   va_end(again);
   va_end(values);
   return result;
+}
+
+std::string shortened(double value) {
+  const std::string text = formatted("%.4g", value);
+  if (text == "1" && value < 1) return "0.9999";
+  if (text == "-1" && value > -1) return "-0.9999";
+  return text;
+}
+
+double rounded(double value, int decimals) {
+  if (std::abs(value) < 1) return parse_number<double>(shortened(value)).value();
+  const double scale = std::pow(10, decimals);
+  return std::round(value * scale) / scale;
 }
 
 }  // namespace weft

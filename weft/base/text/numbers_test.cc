@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <cstdint>
+#include <limits>
 
 #include "weft/base/testing/decimal_comma.h"
 
@@ -29,6 +31,29 @@ TEST(Numbers, FormattedHasTextsOfAnyLength) {
   EXPECT_EQ(formatted("%s", ""), "");
   for (const std::size_t length : {127, 128, 1000})
     EXPECT_EQ(formatted("%s", std::string(length, 'x').c_str()), std::string(length, 'x'));
+}
+
+TEST(Numbers, ShortenedIsOneOnlyFromOneOn) {
+  EXPECT_EQ(shortened(0.99996), "0.9999");
+  EXPECT_EQ(shortened(-0.99996), "-0.9999");
+  EXPECT_EQ(shortened(1), "1");
+  EXPECT_EQ(shortened(1.00001), "1");
+  EXPECT_EQ(shortened(-1), "-1");
+  EXPECT_EQ(shortened(0.32), "0.32");
+  EXPECT_EQ(shortened(0.000012344), "1.234e-05");
+  EXPECT_EQ(shortened(0), "0");
+}
+
+TEST(Numbers, RoundedKeepsFourDigitsOfASmallNumber) {
+  EXPECT_EQ(rounded(2.302585, 4), 2.3026);
+  EXPECT_EQ(rounded(0.93214, 4), 0.9321);
+  EXPECT_EQ(rounded(0.0000456789, 4), 4.568e-05);
+  EXPECT_EQ(rounded(-0.0000456789, 4), -4.568e-05);
+  EXPECT_EQ(rounded(0.99996, 4), 0.9999);
+  EXPECT_EQ(rounded(0, 4), 0);
+  EXPECT_EQ(rounded(812.4, 0), 812);
+  EXPECT_EQ(rounded(0.31415, 0), 0.3142);
+  EXPECT_TRUE(std::isnan(rounded(std::numeric_limits<double>::quiet_NaN(), 4)));
 }
 
 TEST(Numbers, FormattedHasADecimalPointInEachLocale) {

@@ -22,11 +22,11 @@ LogField raw(const std::string& name, const std::string& json) {
   return field;
 }
 
-// Fractions with four digits, for people.
-Fields rounded(Fields fields) {
+// Fractions with four digits.
+Fields for_people(Fields fields) {
   for (LogField& field : fields) {
     if (field.json.find_first_of(".e") == std::string::npos || field.json[0] == '"') continue;
-    field.json = formatted("%.4g", std::strtod(field.json.c_str(), nullptr));
+    field.json = shortened(std::strtod(field.json.c_str(), nullptr));
   }
   return fields;
 }
@@ -102,10 +102,10 @@ LinearReport::Data LinearReport::loaded(const linear::SparseRows& rows, const Gr
   ranks_ = world.size();
   if (rank_ == 0 && mode_ != observe::ProgressMode::kNone) {
     log_info("read " + command_.file,
-             rounded({{"rows", static_cast<std::int64_t>(data_.rows)},
-                      {"columns", static_cast<std::int64_t>(data_.columns)},
-                      {"entries", static_cast<std::int64_t>(data_.entries)},
-                      {"seconds", read_seconds_}}));
+             for_people({{"rows", static_cast<std::int64_t>(data_.rows)},
+                         {"columns", static_cast<std::int64_t>(data_.columns)},
+                         {"entries", static_cast<std::int64_t>(data_.entries)},
+                         {"seconds", read_seconds_}}));
   }
   return data_;
 }
@@ -119,7 +119,7 @@ void LinearReport::progress(const linear::Report& report) {
   const bool first = last_line_ == std::chrono::steady_clock::time_point{};
   if (!first && seconds_since(last_line_) < 1) return;
   last_line_ = std::chrono::steady_clock::now();
-  log_info(report.epoch ? "epoch" : "round", rounded(fields_of(report)));
+  log_info(report.epoch ? "epoch" : "round", for_people(fields_of(report)));
 }
 
 void LinearReport::done(const linear::Trained& trained, const linear::TrainOptions& options,
@@ -138,7 +138,7 @@ void LinearReport::done(const linear::Trained& trained, const linear::TrainOptio
     fields.emplace_back("seconds", trained.seconds);
     fields.emplace_back("exchanged", format_bytes(trained.exchanged_bytes));
     fields.emplace_back("model", model_file.empty() ? "none" : model_file);
-    log_info("done", rounded(fields));
+    log_info("done", for_people(fields));
   }
   if (!command_.json) return;
   std::cout << json_of({{"rows", static_cast<std::int64_t>(data_.rows)},
@@ -170,7 +170,7 @@ void report_quality(const LinearCommand& command, const linear::Model& model,
   if (command.json)
     std::cout << json_of(fields) << std::endl;
   else
-    log_info("predicted", rounded(fields));
+    log_info("predicted", for_people(fields));
 }
 
 }  // namespace weft::cli

@@ -2,9 +2,9 @@
 #include <ATen/ATen.h>
 
 #include <algorithm>
-#include <cmath>
 
 #include "weft/base/error.h"
+#include "weft/base/text/numbers.h"
 #include "weft/data/image_set.h"
 #include "weft/models/loss.h"
 #include "weft/models/registry.h"
@@ -101,7 +101,7 @@ class ImageTask final : public RecipeTask {
   }
 
   std::vector<LogField> epoch_fields(const Evaluation&, double samples_per_s) const override {
-    return {{"samples_per_s", std::round(samples_per_s)}};
+    return {{"samples_per_s", rounded(samples_per_s, 0)}};
   }
 
  private:

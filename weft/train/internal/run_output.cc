@@ -11,6 +11,7 @@
 #include "weft/base/error.h"
 #include "weft/base/file.h"
 #include "weft/base/log.h"
+#include "weft/base/text/numbers.h"
 #include "weft/base/text/variables.h"
 #include "weft/checkpoint/checkpoint.h"
 #include "weft/comm/texts.h"
@@ -35,8 +36,6 @@ std::vector<LogField> changes_of(const std::string& file, const Config& now) {
   }
   return changes;
 }
-
-double rounded(double value) { return std::round(value * 1e4) / 1e4; }
 
 }  // namespace
 
@@ -125,17 +124,17 @@ void RunOutput::show(const StepLog::Seen& seen) {
   const double seconds = window.seconds;
   shown_ = {{"loss", seen.loss}};
   if (seen.grad_norm) shown_.emplace_back("grad_norm", *seen.grad_norm);
-  if (seen.noise_scale) shown_.emplace_back("noise_scale", std::round(*seen.noise_scale));
+  if (seen.noise_scale) shown_.emplace_back("noise_scale", rounded(*seen.noise_scale, 0));
   if (seconds > 0)
     shown_.emplace_back(throughput_.name,
-                        std::round(window.samples * throughput_.per_sample / seconds));
+                        rounded(window.samples * throughput_.per_sample / seconds, 0));
   if (seconds > 0 && world_.rank() == 0) {
     if (const auto rate = speed_.take_rate(window))
       rank_link::tell_launcher(rank_link::Throughput{*rate});
   }
   const double flops = flops_.per_sample * window.samples;
   if (flops > 0 && flops_.peak > 0 && seconds > 0)
-    shown_.emplace_back("mfu", std::round(1e3 * flops / seconds / flops_.peak) / 1e3);
+    shown_.emplace_back("mfu", rounded(flops / seconds / flops_.peak, 3));
   shown_.emplace_back("memory_gb", std::round(seen.memory_gb * 100) / 100);
   shown_.insert(shown_.end(), logged_.begin(), logged_.end());
 }
@@ -161,14 +160,14 @@ void RunOutput::add_evaluation(const RunCount& at, const Evaluation& evaluation)
 
 void RunOutput::log_epoch(const RunCount& at, double train_loss, const Evaluation& evaluation,
                           const observe::Values& experts) {
-  std::vector<LogField> fields{{"epoch", at.epoch}, {"train_loss", rounded(train_loss)}};
-  if (evaluation.samples > 0) fields.emplace_back("test_loss", rounded(evaluation.loss));
-  for (const auto& [name, value] : evaluation.metrics) fields.emplace_back(name, rounded(value));
+  std::vector<LogField> fields{{"epoch", at.epoch}, {"train_loss", rounded(train_loss, 4)}};
+  if (evaluation.samples > 0) fields.emplace_back("test_loss", rounded(evaluation.loss, 4));
+  for (const auto& [name, value] : evaluation.metrics) fields.emplace_back(name, rounded(value, 4));
   for (LogField& field : fields_(evaluation, speed_.mean())) fields.push_back(std::move(field));
   // Without an evaluation, this record alone says that the epoch is complete.
   if (metrics_ && (!experts.empty() || evaluation.samples == 0))
     metrics_->add("train", at.step, at.epoch, experts);
-  for (const auto& [name, value] : experts) fields.emplace_back(name, rounded(value));
+  for (const auto& [name, value] : experts) fields.emplace_back(name, rounded(value, 4));
   log_info("epoch done", fields);
 }
 

@@ -10,6 +10,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
+#include "weft/base/text/numbers.h"
 #include "weft/comm/texts.h"
 #include "weft/data/text/packed_rows.h"
 #include "weft/data/text/tokenize_file.h"
@@ -124,7 +125,7 @@ class TextTask final : public RecipeTask {
     if (evaluation.samples > 0)
       fields.emplace_back("perplexity", std::round(std::exp(evaluation.loss) * 100) / 100);
     fields.emplace_back("tokens_per_s",
-                        std::round(samples_per_s * static_cast<double>(settings_.model.sequence)));
+                        rounded(samples_per_s * static_cast<double>(settings_.model.sequence), 0));
     return fields;
   }
 
