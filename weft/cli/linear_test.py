@@ -106,6 +106,15 @@ class Linear(unittest.TestCase):
         traffic = [one["exchanged_bytes"] for one in rounds]
         self.assertEqual(traffic, sorted(traffic))
 
+    def test_the_last_line_has_the_problem_with_the_largest_gap(self):
+        ran = weft("linear", "train", self.three, "--json", "--model", "none")
+        self.assertEqual(ran.returncode, 0, ran.stderr)
+        gaps = [one["relative_gap"] for one in json.loads(ran.stdout)["outcomes"]]
+        worst = max(range(3), key=lambda i: gaps[i])
+        done = next(line for line in ran.stderr.splitlines() if "done " in line)
+        self.assertIn(f"done problems=3 problem={worst + 1} ", done)
+        self.assertIn(f" relative_gap={gaps[worst]:.4g} ", done)
+
     def test_the_model_file_and_a_gzip_file_are_as_named(self):
         packed = self.path / "packed.svm.gz"
         packed.write_bytes(gzip.compress(self.two.read_bytes()))

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <iostream>
 
@@ -81,6 +82,11 @@ std::string outcomes_json(const linear::Trained& trained) {
   return text;
 }
 
+// 0 without a certificate.
+double gap_of(const linear::Outcome& outcome) {
+  return outcome.certificate ? outcome.certificate->relative_gap() : 0;
+}
+
 }  // namespace
 
 void LinearReport::check(const LinearCommand& command) {
@@ -132,9 +138,15 @@ void LinearReport::done(const linear::Trained& trained, const linear::TrainOptio
              {{"problems", missed}, {"max_passes", command_.max_passes}});
   }
   if (mode_ != observe::ProgressMode::kNone) {
-    const linear::Outcome& last = trained.outcomes.back();
-    Fields fields{{"objective", last.objective}, {"rounds", last.rounds}};
-    if (last.certificate) fields.emplace_back("relative_gap", last.certificate->relative_gap());
+    const auto worst = std::ranges::max_element(trained.outcomes, {}, gap_of);
+    Fields fields;
+    if (trained.outcomes.size() > 1) {
+      fields.emplace_back("problems", trained.outcomes.size());
+      fields.emplace_back("problem", worst - trained.outcomes.begin() + 1);
+    }
+    fields.emplace_back("objective", worst->objective);
+    fields.emplace_back("rounds", worst->rounds);
+    if (worst->certificate) fields.emplace_back("relative_gap", gap_of(*worst));
     fields.emplace_back("seconds", trained.seconds);
     fields.emplace_back("exchanged", format_bytes(trained.exchanged_bytes));
     fields.emplace_back("model", model_file.empty() ? "none" : model_file);

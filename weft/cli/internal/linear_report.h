@@ -28,6 +28,7 @@ class LinearReport {
               std::chrono::steady_clock::time_point start);
   // A round or an epoch: at most one line a second. In mode json, every one, as one JSON object.
   void progress(const linear::Report& report);
+  // Of several problems, the line on stderr has the one with the largest gap, and its number.
   void done(const linear::Trained& trained, const linear::TrainOptions& options,
             const std::string& model_file);
 
