@@ -57,23 +57,28 @@ std::string cut_to(const std::string& text, int columns) {
   return text.substr(0, at);
 }
 
-std::string short_number(double value) { return formatted("%.4g", value); }
-
 double rate_of(const ProgressView& view) {
   return view.seconds > 0 ? static_cast<double>(view.done - view.first) / view.seconds : 0;
 }
 
-// "00:12<00:15", or "00:12" if the total is unknown.
+// "00:12<00:15", or "00:12" if the total is unknown. The run may end before the task does.
 std::string clock_of(const ProgressView& view) {
   if (view.total <= 0) return format_clock(view.seconds);
+  std::int64_t steps = view.total - view.done;
+  if (view.run.total > 0) steps = std::min(steps, view.run.total - view.run.done);
   const double rate = rate_of(view);
-  const double left = view.done >= view.total ? 0
-                      : rate > 0              ? static_cast<double>(view.total - view.done) / rate
-                                              : -1;
+  const double left = steps <= 0 ? 0 : rate > 0 ? static_cast<double>(steps) / rate : -1;
   return format_clock(view.seconds) + "<" + format_clock(left);
 }
 
-bool shows_run(const ProgressView& view) { return view.run.total > view.total; }
+bool shows_run(const ProgressView& view) {
+  return view.run.total > 0 && view.run.total != view.total;
+}
+
+// floor(whole * done / total), from 0 to `whole`.
+std::int64_t part_of(std::int64_t whole, std::int64_t done, std::int64_t total) {
+  return whole * std::clamp<std::int64_t>(done, 0, total) / total;
+}
 
 // Seconds until the end of the run; below 0: unknown.
 double left_of_run(const ProgressView::Run& run) {
@@ -86,9 +91,7 @@ double left_of_run(const ProgressView::Run& run) {
 
 // "run 5% <04:01".
 std::string run_of(const ProgressView& view) {
-  const double share = std::clamp(
-      static_cast<double>(view.run.done) / static_cast<double>(view.run.total), 0.0, 1.0);
-  return "run " + std::to_string(static_cast<int>(share * 100)) + "% <" +
+  return "run " + std::to_string(part_of(100, view.run.done, view.run.total)) + "% <" +
          format_clock(left_of_run(view.run));
 }
 
@@ -96,26 +99,21 @@ std::string run_of(const ProgressView& view) {
 std::string speed_of(const ProgressView& view) {
   const double rate = rate_of(view);
   if (rate <= 0) return "?it/s";
-  return rate < 1 ? short_number(1 / rate) + "s/it"
-                  : short_number(std::round(rate * 10) / 10) + "it/s";
-}
-
-double share_of(const ProgressView& view) {
-  return std::clamp(static_cast<double>(view.done) / static_cast<double>(view.total), 0.0, 1.0);
+  return rate < 1 ? shortened(1 / rate) + "s/it" : shortened(std::round(rate * 10) / 10) + "it/s";
 }
 
 std::string percent_of(const ProgressView& view) {
-  return std::to_string(static_cast<int>(share_of(view) * 100)) + "%";
+  return std::to_string(part_of(100, view.done, view.total)) + "%";
 }
 
 std::string count_of(const ProgressView& view) {
   return std::to_string(view.done) + (view.total > 0 ? "/" + std::to_string(view.total) : "it");
 }
 
-std::string blocks(double share, int columns, bool unicode) {
+std::string blocks(const ProgressView& view, int columns, bool unicode) {
   if (columns <= 0) return "";
   constexpr std::array<const char*, 8> kParts{" ", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
-  const int eighths = static_cast<int>(share * columns * 8);
+  const auto eighths = static_cast<int>(part_of(8 * columns, view.done, view.total));
   std::string bar;
   for (int i = 0; i < eighths / 8; ++i) bar += unicode ? "█" : "#";
   if (eighths / 8 < columns) bar += unicode ? kParts[static_cast<std::size_t>(eighths % 8)] : " ";
@@ -158,7 +156,7 @@ std::string render_bar(const ProgressView& view, int columns, bool unicode) {
     std::string tail = count_of(view) + " [" + clock_of(view) + (run ? ", " + run_of(view) : "") +
                        (speed ? ", " + speed_of(view) : "");
     for (std::size_t i = 0; i < values; ++i)
-      tail += ", " + view.values[i].first + "=" + short_number(view.values[i].second);
+      tail += ", " + view.values[i].first + "=" + shortened(view.values[i].second);
     tail += "]";
     const bool bar = view.total > 0;
     const std::string left =
@@ -166,7 +164,7 @@ std::string render_bar(const ProgressView& view, int columns, bool unicode) {
     if (bar) tail = "| " + tail;
     const int room = columns - width_of(left) - width_of(tail);
     if (room >= (bar ? kSmallestBar : 0))
-      return left + (bar ? blocks(share_of(view), room, unicode) : "") + tail;
+      return left + (bar ? blocks(view, room, unicode) : "") + tail;
     if (values > 0) {
       --values;
     } else if (speed) {
@@ -187,7 +185,7 @@ std::string render_line(const ProgressView& view) {
   line += " " + clock_of(view);
   if (shows_run(view)) line += " " + run_of(view);
   line += " " + speed_of(view);
-  for (const auto& [name, value] : view.values) line += " " + name + "=" + short_number(value);
+  for (const auto& [name, value] : view.values) line += " " + name + "=" + shortened(value);
   return line;
 }
 
@@ -222,6 +220,8 @@ void Progress::start_run(std::int64_t total, std::int64_t done) {
   view_.run = {.done = done, .total = total, .first = done, .seconds = 0};
   if (options_.mode != ProgressMode::kNone) run_started_ = options_.now();
 }
+
+void Progress::change_run(std::int64_t total) { view_.run.total = total; }
 
 void Progress::start(const std::string& task, std::int64_t total, std::int64_t first) {
   finish();

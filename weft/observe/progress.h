@@ -40,7 +40,8 @@ struct ProgressView {
   std::int64_t total = 0;  // 0: unknown
   double seconds = 0;      // time since the task began
   std::int64_t first = 0;  // first step of the task; the speed does not count steps before it
-  // The run that the task is a part of, in the same units. Total 0, or that of the task: not shown.
+  // The run that the task is a part of, in the same units. It may end before the task does. Total
+  // 0, or that of the task: not shown.
   struct Run {
     std::int64_t done = 0, total = 0, first = 0;
     double seconds = 0;  // since its first step, with all that is between the tasks
@@ -79,6 +80,8 @@ class Progress {
 
   // Begins the run that the next tasks are parts of: `total` steps, of which `done` are done.
   void start_run(std::int64_t total, std::int64_t done);
+  // The run has another number of steps from now on.
+  void change_run(std::int64_t total);
   // Begins a task of `total` steps (0: unknown) at step `first`. Finishes the previous task if it
   // is still open.
   void start(const std::string& task, std::int64_t total, std::int64_t first = 0);

@@ -138,6 +138,31 @@ TEST(RenderBar, ShowsTheShareOfTheRunAndTheTimeUntilItsEnd) {
   EXPECT_THAT(render_line(at), Not(HasSubstr("run")));
 }
 
+TEST(RenderBar, ShowsTheTimeUntilTheEndOfARunThatEndsBeforeItsTask) {
+  ProgressView at = view();
+  at.task = "epoch 1/5";
+  at.total = 938;
+  at.run = {.done = 45, .total = 100, .first = 0, .seconds = 15};
+  EXPECT_EQ(render_line(at), "epoch 1/5: 45/938 (4%) 00:12<00:15 run 45% <00:18 3.6it/s loss=0.32");
+  EXPECT_THAT(render_bar(at, 83, false), HasSubstr("| 45/938 [00:12<00:15, run 45% <00:18, "));
+  EXPECT_THAT(render_json(at), HasSubstr(",\"run_done\":45,\"run_total\":100,\"run_left_s\":18,"));
+  at.done = at.run.done = 100;
+  EXPECT_THAT(render_line(at), HasSubstr("100/938 (10%) 00:12<00:00 run 100% <00:00 "));
+}
+
+TEST(ProgressBar, ShowsPercentagesThatFractionsOfTwoDoNotHave) {
+  ProgressView at = view();
+  at.run = {.done = 0, .total = 100'000, .first = 0, .seconds = 15};
+  for (int percent = 0; percent <= 100; ++percent) {
+    at.done = percent;
+    at.run.done = 1000 * percent;
+    const std::string text = std::to_string(percent) + "%";
+    EXPECT_THAT(render_line(at), HasSubstr("(" + text + ") "));
+    EXPECT_THAT(render_line(at), HasSubstr(" run " + text + " <"));
+    EXPECT_THAT(render_bar(at, 83, true), HasSubstr(" " + text + "|"));
+  }
+}
+
 TEST(ProgressBar, ComputesTheSpeedOfAResumedTaskFromItsFirstStep) {
   EXPECT_EQ(
       render_line({.task = "a", .done = 90, .total = 100, .seconds = 5, .first = 80, .values = {}}),
@@ -257,6 +282,24 @@ TEST(Progress, WritesJsonLinesOrNothingDependingOnItsMode) {
     progress.finish();
   }
   EXPECT_EQ(sink.text(), expected);
+}
+
+TEST(Progress, ShowsTheNewShareOfARunWhoseNumberOfStepsChanges) {
+  const Sink sink;
+  Progress::Clock::time_point now{};
+  Progress progress({.fd = sink.fd(), .now = [&] { return now; }});
+  progress.start_run(40, 0);
+  progress.start("epoch 1", 20);
+  now += 10s;
+  progress.update(10);
+  progress.change_run(100);
+  now += 10s;
+  progress.update(20);
+  progress.finish();
+  EXPECT_EQ(sink.text(),
+            "epoch 1: 10/20 (50%) 00:10<00:10 run 25% <00:30 1it/s\n"
+            "epoch 1: 20/20 (100%) 00:20<00:00 run 20% <01:20 1it/s\n"
+            "epoch 1: 20/20 (100%) 00:20<00:00 run 20% <01:20 1it/s\n");
 }
 
 TEST(Progress, LogLinesAppearAboveTheBar) {

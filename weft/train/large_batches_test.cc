@@ -5,6 +5,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <numeric>
+#include <sstream>
 
 #include "weft/base/testing/refusal.h"
 #include "weft/train/internal/batch_schedule.h"
@@ -114,6 +115,31 @@ TEST(BatchSchedule, TakesSeveralBatchesAStepAndResumesWithTheSameBits) {
   const Outcome again = runs.train(2, "cut", words);
   for (const auto& [name, tensor] : whole.tensors)
     EXPECT_TRUE(at::equal(tensor, again.tensors.at(name))) << name;
+}
+
+// A step has more batches than before, and the line counts batches.
+TEST(BatchSchedule, TheLineShowsAllOfARunOnlyAtItsEnd) {
+  Runs runs;
+  runs.progress = observe::ProgressMode::kJson;
+  testing::internal::CaptureStderr();
+  const Outcome run =
+      runs.train(2, "run",
+                 with(kMlp, {"train.batch=4", "train.batch_schedule=noise", "train.max_batch=16",
+                             "optimizer.lr=0.02", "train.epochs=40", "train.max_steps=90",
+                             "train.eval_every=0", "train.checkpoint_every=0"}));
+  std::istringstream log(testing::internal::GetCapturedStderr());
+  std::vector<std::int64_t> done, total;
+  for (std::string line; std::getline(log, line);) {
+    if (!line.starts_with("{\"event\":\"progress\"")) continue;
+    const auto record = nlohmann::json::parse(line);
+    done.push_back(record.at("run_done"));
+    total.push_back(record.at("run_total"));
+  }
+  EXPECT_EQ(run.result.steps, 90);
+  ASSERT_GE(done.size(), 2U) << "a line at the end of each epoch";
+  EXPECT_GT(done.back(), 90) << "batches";
+  for (std::size_t i = 0; i + 1 < done.size(); ++i) EXPECT_LT(done[i], total[i]);
+  EXPECT_EQ(done.back(), total.back());
 }
 
 TEST(LargeBatches, AreRefusedWhereTheyCannotWork) {

@@ -92,8 +92,7 @@ void Loop::watch_plan(const StepParts& expected, PlanAnswer answer) {
 
 std::optional<TrainResult> Loop::run() {
   const observe::Trace::Use here(tracing_.trace(), "main");
-  output_.line().start_run(limits_.batches(steps_per_epoch()),
-                           at_.epoch * steps_per_epoch() + at_.in_epoch);
+  output_.line().start_run(limits_.batches(steps_per_epoch()), at_.batches(steps_per_epoch()));
   if (evaluation_is_left()) {
     evaluate();
     if (decisions_->save_is_due()) save();
@@ -238,6 +237,7 @@ double Loop::look() {
     learner_->start_balancing();
   answer_departure();
   checkpoints_.poll();
+  output_.line().change_run(limits_.batches(steps_per_epoch()));
   learner_->rebalance();
   return seen.loss;
 }

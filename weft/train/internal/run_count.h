@@ -19,5 +19,9 @@ struct RunCount {
            static_cast<double>(in_epoch) / static_cast<double>(epoch_steps);
   }
 };
+  // Batches so far, as if every epoch had `per_epoch`: those that this epoch still has are left.
+  std::int64_t batches(std::int64_t per_epoch) const {
+    return (epoch + 1) * per_epoch - (epoch_steps - in_epoch);
+  }
 
 }  // namespace weft::train::internal

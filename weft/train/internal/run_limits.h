@@ -18,16 +18,22 @@ class RunLimits {
   bool has_all_steps() const { return options_.max_steps > 0 && at_.step >= options_.max_steps; }
   bool has_all_epochs() const { return at_.epoch >= options_.epochs; }
   bool is_complete() const { return has_all_epochs() || has_all_steps(); }
-  // Steps to the end, with `per_epoch` steps in each epoch after this one.
+  // Batches to the end, with `per_epoch` batches in each epoch after this one, if steps go on to
+  // have as many batches as now.
+  std::int64_t batches_left(std::int64_t per_epoch) const {
+    if (is_complete()) return 0;
+    const std::int64_t left =
+        at_.epoch_steps - at_.in_epoch + (options_.epochs - at_.epoch - 1) * per_epoch;
+    return options_.max_steps > 0 ? std::min(left, (options_.max_steps - at_.step) * at_.passes)
+                                  : left;
+  }
+  // Steps that these batches take.
   std::int64_t steps_left(std::int64_t per_epoch) const {
-    const std::int64_t epochs = std::max<std::int64_t>(0, options_.epochs - at_.epoch - 1);
-    const std::int64_t left = at_.epoch_steps - at_.in_epoch + epochs * per_epoch;
-    return options_.max_steps > 0 ? std::min(left, options_.max_steps - at_.step) : left;
+    return (batches_left(per_epoch) + at_.passes - 1) / at_.passes;
   }
   // Batches of the whole run, as the progress line counts them.
   std::int64_t batches(std::int64_t per_epoch) const {
-    const std::int64_t all = options_.epochs * per_epoch;
-    return options_.max_steps > 0 ? std::min(all, options_.max_steps) : all;
+    return at_.batches(per_epoch) + batches_left(per_epoch);
   }
 
   // What all ranks agreed on: whether the run stops, and the number of ranks to which the job

@@ -70,6 +70,7 @@ class ImageRuns {
       TrainerOptions options;
       options.resume = resume;
       options.trace = trace;
+      options.progress = progress;
       options.train_images = train_;
       options.test_images = test_;
       options.components = components;
@@ -97,6 +98,7 @@ class ImageRuns {
   enum class Sums { kOrdered, kAsTheyCome };
   std::optional<Sums> tcp;  // If set, ranks communicate over TCP, as on several hosts.
   Components components;
+  observe::ProgressMode progress = observe::ProgressMode::kNone;
 
  private:
   TempDir folder_;
