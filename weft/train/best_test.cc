@@ -138,7 +138,14 @@ TEST_F(BestRun, EndsOnAllRanksWhenEvaluationsNoLongerImprove) {
   EXPECT_EQ(result.best, 0);
   // It has ended; more patience goes on.
   options.resume = true;
+  options.epochs = 100;
+  set_log_level(LogLevel::kInfo);
+  testing::internal::CaptureStderr();
   EXPECT_EQ(train(options, [](int) { return -9; }).steps, 12);
+  EXPECT_THAT(
+      testing::internal::GetCapturedStderr(),
+      HasSubstr("nothing is left to train: raise train.patience to go on; no better score"));
+  set_log_level(LogLevel::kError);
   options.patience = 5;
   EXPECT_EQ(train(options, [](int) { return -9; }).epochs, 3 + 5);
 }

@@ -21,6 +21,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/log.h"
+#include "weft/base/text/words.h"
 #include "weft/observe/position/position.h"
 #include "weft/optim/learning_rate.h"
 #include "weft/rank_link/messages.h"
@@ -61,11 +62,7 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
     decisions_->restore(resumed->best);
     decisions_->callbacks().add_requests(resumed->asked);
     if (!recovers) log_info("resuming", {{"step", at_.step}, {"epoch", at_.epoch}});
-    if (!recovers && is_over()) {
-      log_info("nothing is left to train: raise train.epochs or train.max_steps to go on" +
-                   (decisions_->reason().empty() ? "" : "; " + decisions_->reason()),
-               {{"epochs", options_.epochs}, {"max_steps", options_.max_steps}});
-    }
+    if (!recovers && is_over()) say_that_nothing_is_left();
   }
   const StepLog::Flops flops{learner.flops_per_sample(),
                              options_.peak_tflops * 1e12 * static_cast<double>(world_.size())};
@@ -88,6 +85,19 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
 void Loop::watch_plan(const StepParts& expected, PlanAnswer answer) {
   if (is_shared() || expected.step <= 0) return;
   recorder_.measures().watch(expected, std::move(answer));
+void Loop::say_that_nothing_is_left() const {
+  std::vector<std::string> keys;
+  if (limits_.has_all_epochs()) keys.emplace_back("train.epochs");
+  if (limits_.has_all_steps()) keys.emplace_back("train.max_steps");
+  const std::string& reason = decisions_->reason();
+  if (!reason.empty()) keys.emplace_back("train.patience");
+  log_info("nothing is left to train: raise " + joined(keys, " and ") + " to go on" +
+               (reason.empty() ? "" : "; " + reason),
+           {{"epochs", options_.epochs},
+            {"max_steps", options_.max_steps},
+            {"patience", options_.patience}});
+}
+
 }
 
 std::optional<TrainResult> Loop::run() {

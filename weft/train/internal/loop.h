@@ -87,6 +87,7 @@ class Loop {
   StepReport step();
   double learning_rate() const;
   double look();
+  void say_that_nothing_is_left() const;
   bool look_is_due() const;
   void answer_departure();
   void end_of_epoch();
