@@ -65,7 +65,10 @@ class Runs {
     rank_link::tell(to_rank_, rank_link::RanksWanted{.number = 2, .newcomers = {}});
   }
 
-  End train(const std::string& name, double factor = 1) { return run(name, factor, std::nullopt); }
+  End train(const std::string& name, double factor = 1) {
+    totals_.reset();
+    return run(name, factor, std::nullopt);
+  }
 
   // After the loss of a rank, from the newest copy of the last run.
   End go_on() {
@@ -82,6 +85,9 @@ class Runs {
     return std::filesystem::exists(folder_ / (name + "/ckpt/step-" + step));
   }
 
+  // Of the last run, and of the runs that it has gone on from.
+  const TrainingSpeed::Totals& totals() const { return totals_.value(); }
+
   Options options;
 
  private:
@@ -93,6 +99,7 @@ class Runs {
     Task task(parallel::blocks_of(torch::nn::Linear(1, 1)),
               [factor](const at::Tensor& y, const at::Tensor&) { return factor * y.mean(); });
     task.train = samples(at::zeros({2000, 1}), at::zeros({2000, 1}));
+    if (totals_) loop.go_on_from(*totals_);
     loop.open(std::move(state));
     Learner learner(std::move(task), options, mesh, loop.resumed() ? &*loop.resumed() : nullptr,
                     nullptr);
@@ -108,6 +115,7 @@ class Runs {
     } catch (const RankLost&) {  // here, as an exception that leaves a model's scope ends its group
       end.has_lost = true;
     }
+    totals_ = loop.totals();
     end.ranks = loop.resize();
     end.changes_plan = loop.changes_plan();
     return end;
@@ -117,6 +125,7 @@ class Runs {
   const TempDir folder_;
   rank_link::Link& to_rank_;
   std::shared_ptr<const elastic::StateCopies> copies_;  // Of the last run.
+  std::optional<TrainingSpeed::Totals> totals_;
 };
 
 // `fn` returns what is wrong; empty: nothing is.
@@ -195,6 +204,27 @@ TEST(Loop, KeepsWhatACallbackAsksForInAStepWhoseCopyARecoveryGoesOnFrom) {
     runs.options.on_step = [](const StepReport&, Control&) {};
     runs.go_on();
     return runs.has_checkpoint("lost", "00000003") ? "" : "there is no checkpoint";
+  });
+}
+
+// Step 3 is done again.
+TEST(Loop, CountsTheTimeAndTheSamplesBeforeARecovery) {
+  expect_good([](Runs& runs) -> std::string {
+    runs.options.copy_steps = 1;
+    runs.options.max_steps = 5;
+    runs.options.checkpoint_every = 0;
+    runs.options.on_step = [](const StepReport& report, Control&) {
+      if (report.step == 3) throw RankLost();
+    };
+    if (!runs.train("lost").has_lost) return "training goes on";
+    const TrainingSpeed::Totals before = runs.totals();
+    if (before.samples != 3 || before.seconds <= 0) return "the steps before are not counted";
+    runs.options.on_step = [](const StepReport&, Control&) {};
+    const auto result = runs.go_on().result.value();
+    const TrainingSpeed::Totals& all = runs.totals();
+    if (all.samples != 6 || all.seconds <= before.seconds) return "the counts begin anew";
+    if (all.started != before.started) return "the time begins anew";
+    return result.samples_per_s == all.samples / all.seconds ? "" : "another mean is shown";
   });
 }
 

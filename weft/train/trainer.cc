@@ -194,6 +194,7 @@ class Trainer::Impl {
   }
   void make_session(const Options& given, internal::Begin begin,
                     std::optional<internal::Saved> state);
+  void end_session();
   void make_again(const elastic::Brought& brought);
   void recover(const Error* why);
   void give_up(const std::exception& error) noexcept;
@@ -213,6 +214,7 @@ class Trainer::Impl {
   std::string run_name_;   // on all ranks, where recovery is on
   std::string begun_run_;  // on rank 0: folder of the last session, also if it was not completed
   double made_in_s_ = 0;   // seconds that the session took to make
+  std::optional<internal::TrainingSpeed::Totals> totals_;  // of the sessions before
   std::unique_ptr<Session> session_;
   // Of the session before a change of plan, until the next session begins.
   std::shared_ptr<const elastic::StateCopies> former_copies_;
@@ -327,7 +329,7 @@ void Trainer::Impl::change_plan() {
   const std::filesystem::path folder(run_folder());
   run_name_ = comm::broadcast_text(world(), folder.filename().string());
   former_copies_ = session_->loop.copies();  // another rank may still recover from them
-  session_.reset();
+  end_session();
   plan_.try_next(task_to_measure(), world());
   Options options = this->options();
   options.resume = true;
@@ -350,6 +352,7 @@ void Trainer::Impl::make_session(const Options& given, internal::Begin begin,
   };
   if (!given.resume) check(given);
   internal::Loop& loop = session->loop;
+  if (totals_) loop.go_on_from(*totals_);
   loop.open(std::move(state));
   begun_run_ = world().rank() == 0 ? loop.run_folder() : "";
   if (again && !loop.resumed()) refuse_to_begin_again();
@@ -377,6 +380,12 @@ void Trainer::Impl::make_session(const Options& given, internal::Begin begin,
   internal::release_memory(world());
   if (plan_.is_on()) observe::forget_peak_memory();
   made_in_s_ = seconds_since(start);
+}
+
+// Training goes on in another one.
+void Trainer::Impl::end_session() {
+  if (session_) totals_ = session_->loop.totals();
+  session_.reset();
 }
 
 // The blocks of a recipe are made anew, with their initial weights. Those of a program are not.
@@ -459,7 +468,7 @@ elastic::Recovery::Steps Trainer::Impl::steps() {
           .leave =
               [this] {
                 if (copies() == former_copies_) former_copies_.reset();
-                session_.reset();
+                end_session();
               },
           .enter =
               [this](const elastic::Brought& brought) {

@@ -58,8 +58,9 @@ struct TrainResult {
   std::vector<std::pair<std::string, double>> metrics;
   double accuracy = 0;       // Metric named "accuracy"; 0 without one.
   double samples_per_s = 0;  // Samples per second over all ranks, in training alone.
-  double seconds = 0;        // Seconds of this run, with evaluation and checkpoints.
-  bool stopped = false;      // True: should_stop ended the run before its end.
+  // Seconds of this run in this process, with evaluation, checkpoints and recoveries.
+  double seconds = 0;
+  bool stopped = false;  // True: should_stop ended the run before its end.
   // True: a callback ended the run, or Options::patience.
   bool ended_early = false;
   // Step and value of the best evaluation, with Options::keep_best or patience; else -1 and 0.

@@ -41,6 +41,7 @@
 #include "weft/train/internal/run_state.h"
 #include "weft/train/internal/step_recorder.h"
 #include "weft/train/internal/tracing.h"
+#include "weft/train/internal/training_speed.h"
 #include "weft/train/trainer.h"
 
 namespace weft::train::internal {
@@ -69,6 +70,10 @@ class Loop {
   // ranks, and copies() has the state; or changes_plan(), and the newest checkpoint has it.
   // Collective.
   std::optional<TrainResult> run();
+  // Time and samples of this process. They go on from those of the session before, if there was
+  // one: call go_on_from() before run().
+  const TrainingSpeed::Totals& totals() const { return output_.speed().totals(); }
+  void go_on_from(const TrainingSpeed::Totals& before) { output_.speed().go_on_from(before); }
   int resize() const { return limits_.resize(); }
   bool changes_plan() const { return limits_.changes_plan(); }
   // Of the steps so far. After run(), the same on all ranks.
@@ -82,12 +87,12 @@ class Loop {
   observe::Trace* trace() { return tracing_.trace(); }       // null if no steps are traced
 
  private:
+  void say_that_nothing_is_left() const;
   void run_epoch();
   void advance();
   StepReport step();
   double learning_rate() const;
   double look();
-  void say_that_nothing_is_left() const;
   bool look_is_due() const;
   void answer_departure();
   void end_of_epoch();

@@ -12,24 +12,37 @@ class TrainingSpeed {
  public:
   using Clock = std::chrono::steady_clock;
 
+  // Of this process. A recovery, other ranks or another plan begin another session.
+  struct Totals {
+    Clock::time_point started = Clock::now();
+    double seconds = 0, samples = 0;  // of training
+  };
+  const Totals& totals() const { return totals_; }
+  // Goes on from the totals of the session before.
+  void go_on_from(const Totals& before) { totals_ = before; }
+
   // Steps begin, or go on.
-  void begin() { began_ = window_began_ = Clock::now(); }
+  void begin() { counted_ = window_began_ = Clock::now(); }
   // They pause, or end.
-  void end() { seconds_ += seconds_since(began_); }
+  void end() { count(); }
   // The time since `start`, between begin() and end(), does not count.
   void leave_out(Clock::time_point start) {
     const auto left_out = Clock::now() - start;
-    seconds_ -= std::chrono::duration<double>(left_out).count();
+    counted_ += left_out;
     window_began_ += left_out;
   }
-  // Samples of all ranks: for mean(), and for take_window().
-  void add(double samples) { samples_ += samples; }
+  // Samples of all ranks: for mean(), and for take_window(). An error may end the session without
+  // end(). So the time of each step counts here.
+  void add(double samples) {
+    count();
+    totals_.samples += samples;
+  }
   void add_to_window(double samples) { window_samples_ += samples; }
 
   // Samples per second of this process.
-  double mean() const { return seconds_ > 0 ? samples_ / seconds_ : 0; }
+  double mean() const { return totals_.seconds > 0 ? totals_.samples / totals_.seconds : 0; }
   // Seconds of this process, with all that does not count.
-  double all_seconds() const { return seconds_since(started_); }
+  double all_seconds() const { return seconds_since(totals_.started); }
 
   // Training since the last call, or since begin().
   struct Window {
@@ -54,9 +67,15 @@ class TrainingSpeed {
   }
 
  private:
-  const Clock::time_point started_ = Clock::now();
-  Clock::time_point began_, window_began_;
-  double seconds_ = 0, samples_ = 0, window_samples_ = 0;
+  void count() {
+    const auto now = Clock::now();
+    totals_.seconds += std::chrono::duration<double>(now - counted_).count();
+    counted_ = now;
+  }
+
+  Totals totals_;
+  Clock::time_point counted_, window_began_;  // until counted_, the time is in totals_
+  double window_samples_ = 0;
   Window since_rate_;
 };
 
