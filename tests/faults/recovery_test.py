@@ -1,6 +1,7 @@
 """A lost rank is replaced and training goes on: no step is lost, and the checkpoint at the end has
 the bytes of a run without a fault. WEFT_FAIL chooses the instant (docs/fault-tolerance.md)."""
 
+import datetime
 import hashlib
 import json
 import os
@@ -296,6 +297,21 @@ class Recovery(RecoveryRuns):
         self.assertRegex(result.err, r"training goes on step=\d+ ranks=3")
         self.assertRegex(result.err, r"training goes on step=\d+ ranks=2")
         self.assertEqual(got[0], f"step-{STEPS:08}")
+        self.files_describe_the_whole_run()
+
+    def files_describe_the_whole_run(self):
+        """After recoveries of rank 0, the last of which has left two ranks."""
+        run = self.folder / "runs/run"
+        self.assertEqual(json.loads((run / "environment.json").read_text())["ranks"], "2")
+        log = [json.loads(line) for line in (run / "log.jsonl").read_text().splitlines()]
+        begun = next(line for line in log if "steps_per_epoch" in line["fields"])
+        recovered = [line for line in log if line["message"] == "training goes on"][-1]
+        done = next(line for line in log if line["message"] == "done")
+        before = [datetime.datetime.fromisoformat(line["ts"]) for line in (begun, recovered)]
+        rounding = 0.05
+        self.assertGreaterEqual(
+            done["fields"]["seconds"] + rounding, (before[1] - before[0]).total_seconds()
+        )
 
     def test_another_rank_becomes_rank_0(self):
         result, got = self.run_of(

@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "weft/base/file.h"
 #include "weft/base/log.h"
 #include "weft/base/text/words.h"
 #include "weft/observe/memory.h"
@@ -32,6 +33,16 @@ std::string environment_json(const std::vector<std::pair<std::string, std::strin
                                 {"memory", format_bytes(machine_memory().total)}};
   for (const auto& [name, value] : more) all[name] = value;
   return all.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) + "\n";
+}
+
+void write_environment(const std::string& file,
+                       std::vector<std::pair<std::string, std::string>> more) {
+  constexpr const char* kStarted = "started";
+  std::ifstream in(file);
+  const auto before = nlohmann::json::parse(in, nullptr, /*allow_exceptions=*/false);
+  if (before.is_object() && before.contains(kStarted) && before[kStarted].is_string())
+    more.emplace_back(kStarted, before[kStarted].get<std::string>());
+  write_file_atomic(file, environment_json(more));
 }
 
 }  // namespace weft::observe

@@ -11,7 +11,12 @@ namespace weft::observe {
 std::string processor_name();
 
 // One JSON object: time, host, processor, cores and memory of this machine, then the entries of
-// `more`.
+// `more`. An entry can replace one of these.
 std::string environment_json(const std::vector<std::pair<std::string, std::string>>& more);
+
+// Writes it to a file. The start time of a file that exists stays, since the run goes on. Throws
+// what writing files throws (base/file.h).
+void write_environment(const std::string& file,
+                       std::vector<std::pair<std::string, std::string>> more);
 
 }  // namespace weft::observe

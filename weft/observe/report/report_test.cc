@@ -51,6 +51,23 @@ TEST(Report, HoldsTheMetricsTheConfigurationAndTheEnvironmentOfARun) {
   EXPECT_EQ(data["steps"], 3.0);
 }
 
+TEST(Environment, KeepsTheStartTimeAndHasTheRanksOfNow) {
+  const TempDir dir;
+  const std::string file = dir / "environment.json";
+  const auto written = [&](const char* ranks) {
+    write_environment(file, {{"ranks", ranks}});
+    return nlohmann::json::parse(read_file(file, 1 << 16));
+  };
+  EXPECT_EQ(written("4")["ranks"], "4");
+  auto first = written("4");
+  first["started"] = "2026-01-31 23:59:59";
+  write_file_atomic(file, first.dump());
+  EXPECT_EQ(written("2")["started"], "2026-01-31 23:59:59");
+  EXPECT_EQ(written("2")["ranks"], "2");
+  write_file_atomic(file, "{\"started\": ");
+  EXPECT_EQ(written("2")["ranks"], "2") << "after a file that is damaged";
+}
+
 TEST(Report, AveragesALongSeriesDownToAThousandPoints) {
   const Folder folder;
   std::string metrics;

@@ -44,7 +44,7 @@ Loop::Loop(Options options, const Config& config, Group world, bool copies)
       checkpoints_(options_, world_) {}
 
 void Loop::open(std::optional<Saved> state) {
-  output_.open(state.has_value());
+  output_.open();
   if (!output_.path().empty()) tracing_.write_to(output_.path() + "/trace.json");
   resumption_.open(std::move(state), output_.checkpoint_path());
 }

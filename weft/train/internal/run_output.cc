@@ -45,13 +45,13 @@ RunOutput::RunOutput(const Options& options, const Config& config, Group world)
       world_(std::move(world)),
       line_({.mode = options.progress, .rank = world_.rank()}) {}
 
-void RunOutput::open(bool has_state) {
+void RunOutput::open() {
   comm::together(world_, [&] {
-    if (world_.rank() == 0) open_folder(has_state);
+    if (world_.rank() == 0) open_folder();
   });
 }
 
-void RunOutput::open_folder(bool has_state) {
+void RunOutput::open_folder() {
   observe::RunFolderOptions run{options_.dir, options_.name, options_.program, options_.resume};
   if (run.resume && run.name.empty()) {
     const auto newest = newest_run(run.parent, options_.program);
@@ -67,15 +67,15 @@ void RunOutput::open_folder(bool has_state) {
   rank_link::tell_launcher(
       rank_link::RunFolder{std::filesystem::absolute(folder_->path()).string()});
   if (!changes.empty()) log_info("the run resumes with changed values", changes);
-  if (!has_state) write_environment();
+  write_environment();
 }
 
 void RunOutput::write_environment() const {
   const auto weft = std::string(WEFT_VERSION), torch = std::string(TORCH_VERSION);
-  const std::string text = observe::environment_json(
-      {{"ranks", std::to_string(world_.size())}, {"weft", weft}, {"libtorch", torch}});
   try {
-    write_file_atomic(folder_->path() + "/environment.json", text);
+    observe::write_environment(
+        folder_->path() + "/environment.json",
+        {{"ranks", std::to_string(world_.size())}, {"weft", weft}, {"libtorch", torch}});
   } catch (const Error& error) {  // such as a full disk, when all ranks start again
     if (!options_.resume) throw;
     log_warn(error.message() + "; the file describes the environment before");

@@ -39,9 +39,8 @@ class RunOutput {
   // `options` and `config` must outlive it.
   RunOutput(const Options& options, const Config& config, Group world);
 
-  // Creates the run folder, or opens that of a resumed run. `has_state`: the ranks hold the state
-  // of the run in memory. Collective.
-  void open(bool has_state);
+  // Creates the run folder, or opens that of a resumed run. Collective.
+  void open();
   // Begins the metrics after step `done`. Collective. `recovers`: the state was in memory.
   void start(std::int64_t done, bool recovers, const StepLog::Flops& flops, Throughput throughput);
   void set_epoch_fields(EpochFields fields) { fields_ = std::move(fields); }
@@ -79,7 +78,7 @@ class RunOutput {
  private:
   using Clock = std::chrono::steady_clock;
 
-  void open_folder(bool has_state);
+  void open_folder();
   void write_environment() const;
   void tell_launcher() const;
 
