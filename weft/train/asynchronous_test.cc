@@ -17,6 +17,7 @@
 #include "weft/base/testing/decimal_comma.h"
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/replicate.h"
+#include "weft/observe/report/metrics_file.h"
 #include "weft/train/internal/slow_rank.h"
 #include "weft/train/testing/asynchronous_runs.h"
 #include "weft/train/testing/image_runs.h"
@@ -151,6 +152,8 @@ TEST_F(Asynchronous, StrategiesTrainImagesAndChangeTheNumberOfWorkers) {
     EXPECT_LT(std::stod(loss.substr(loss.find(':') + 1)), 2.1) << loss;
     const auto more = with(some, {"train.epochs=13"});
     EXPECT_EQ(runs.train(2, "run", more).result.steps, 91);
+    auto series = observe::read_metrics(runs.path("run") + "/metrics.jsonl");
+    EXPECT_TRUE(std::ranges::is_sorted(series["dropped_steps"], {}, &observe::MetricsPoint::value));
   }
 }
 

@@ -106,6 +106,19 @@ TEST(BadNumbers, ABatchWithNanIsSkippedAndLeavesNoTraceInWeightsAndStatistics) {
   }
 }
 
+TEST(BadNumbers, ARunThatResumesGoesOnToCountTheSkippedSteps) {
+  const Quiet quiet;
+  const TempDir folder;
+  Options options = options_in(folder);
+  for (const int epochs : {2, 3}) {
+    options.epochs = epochs;
+    run(1, options, [] { return task_with(64, 1); });
+    const auto series = observe::read_metrics(folder / "run/metrics.jsonl");
+    EXPECT_EQ(series.at("skipped_steps").back().value, epochs) << "one in each epoch";
+    options.resume = true;
+  }
+}
+
 TEST(BadNumbers, TooManyInARowEndTheRunWithACheckpointOfTheLastGoodWeights) {
   const Quiet quiet;
   const TempDir folder;

@@ -162,7 +162,8 @@ TEST(Saved, HasEachValueOfTheRunUnderItsName) {
                          .passes = 13,
                          .best = {14, 2, 15, "accuracy", "max"},
                          .samples = 16,
-                         .evaluated_step = 17};
+                         .evaluated_step = 17,
+                         .left_out = {.skipped = 18, .dropped = 19}};
   const auto values = shards_of({}, state).state;
   EXPECT_EQ(values, (checkpoint::StringMap{{"step", "1"},
                                            {"epoch", "2"},
@@ -187,7 +188,9 @@ TEST(Saved, HasEachValueOfTheRunUnderItsName) {
                                            {"best_metric", "accuracy"},
                                            {"best_is", "max"},
                                            {"samples", "16"},
-                                           {"evaluated_step", "17"}}));
+                                           {"evaluated_step", "17"},
+                                           {"skipped_steps", "18"},
+                                           {"dropped_steps", "19"}}));
   const TempDir dir;
   replicate(1, [&](const Group& group) {
     auto model = model_over(group);
@@ -215,7 +218,7 @@ TEST(Saved, ReadsCheckpointsOfOlderVersions) {
     auto older = shards_of(model.shards(), state);
     older.step = 2;
     for (const char* name :
-         {"best_metric", "best_is", "samples", "epoch_samples", "evaluated_step"})
+         {"best_metric", "best_is", "samples", "epoch_samples", "evaluated_step", "skipped_steps"})
       older.state.erase(name);
     saver.save(older);
     saver.finish();
@@ -223,6 +226,7 @@ TEST(Saved, ReadsCheckpointsOfOlderVersions) {
     EXPECT_EQ(read.epoch_samples, 1);
     EXPECT_EQ(read.evaluated_step, 1);
     EXPECT_EQ(read.samples, 5000);
+    EXPECT_EQ(read.left_out.skipped, 0);
     Best best({.patience = 3, .best_metric = "loss"});
     EXPECT_TRUE(best.restore(read.best));
     EXPECT_EQ(best.mark().value, 0.25);

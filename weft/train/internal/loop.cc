@@ -69,7 +69,10 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   output_.start(at_.step, recovers, flops, throughput);
   output_.set_epoch_fields(std::move(fields));
   recorder_.start(learner, flops);
-  if (resumed) recorder_.log().restore_noise(resumed->noise);
+  if (resumed) {
+    recorder_.log().restore_noise(resumed->noise);
+    recorder_.restore(resumed->left_out);
+  }
   requests_.start(at_.step);
   tracing_.start(at_.step, /*tells=*/!recovers);
   recorder_.note(at_.step, learner.position(), /*ready=*/true);
@@ -82,9 +85,6 @@ void Loop::start(Learner& learner, EpochFields fields, Throughput throughput) {
   if (checkpoints_.are_on()) checkpoints_.make_saver(learner, decisions_->kept_best());
 }
 
-void Loop::watch_plan(const StepParts& expected, PlanAnswer answer) {
-  if (is_shared() || expected.step <= 0) return;
-  recorder_.measures().watch(expected, std::move(answer));
 void Loop::say_that_nothing_is_left() const {
   std::vector<std::string> keys;
   if (limits_.has_all_epochs()) keys.emplace_back("train.epochs");
@@ -98,6 +98,9 @@ void Loop::say_that_nothing_is_left() const {
             {"patience", options_.patience}});
 }
 
+void Loop::watch_plan(const StepParts& expected, PlanAnswer answer) {
+  if (is_shared() || expected.step <= 0) return;
+  recorder_.measures().watch(expected, std::move(answer));
 }
 
 std::optional<TrainResult> Loop::run() {
@@ -234,6 +237,7 @@ double Loop::look() {
     at_.passes = next_passes(at_.passes, seen.noise_scale, learner_->batches().global,
                              learner_->max_passes());
   }
+  output_.line().change_run(limits_.batches(steps_per_epoch()));
   requests_.looked(at_.step, seen.step_s);
   output_.watch_folder();
   if (world_.rank() == 0 && show_ranks) rank_link::tell_launcher(rank_link::StepsDone{at_.step});
@@ -247,7 +251,6 @@ double Loop::look() {
     learner_->start_balancing();
   answer_departure();
   checkpoints_.poll();
-  output_.line().change_run(limits_.batches(steps_per_epoch()));
   learner_->rebalance();
   return seen.loss;
 }
@@ -511,7 +514,8 @@ Progressed Loop::progressed() const {
           .passes = at_.passes,
           .best = decisions_->state(),
           .samples = learner_->samples(),
-          .evaluated_step = evaluations_.step()};
+          .evaluated_step = evaluations_.step(),
+          .left_out = recorder_.left_out()};
 }
 
 }  // namespace weft::train::internal

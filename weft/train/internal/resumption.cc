@@ -76,7 +76,12 @@ std::optional<Resumption::At> Resumption::restore(Learner& learner) {
   count.epoch_samples = progressed.epoch_samples;
   count.passes = std::min(progressed.passes, learner.max_passes());
   saved_.reset();
-  return At{count, progressed.noise, progressed.best, progressed.evaluated_step, progressed.asked};
+  return At{count,
+            progressed.noise,
+            progressed.best,
+            progressed.evaluated_step,
+            progressed.left_out,
+            progressed.asked};
 }
 
 }  // namespace weft::train::internal

@@ -42,6 +42,7 @@ class Resumption {
     optim::NoiseScale::State noise;
     Best::State best;
     std::int64_t evaluated_step = -1;  // see Progressed
+    LeftOut left_out;
     Callbacks::Requests asked;
   };
   // Loads the state into the learner, and forgets it. nullopt without one. Collective.

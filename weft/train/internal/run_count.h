@@ -5,6 +5,12 @@
 
 namespace weft::train::internal {
 
+// What the run has left out so far.
+struct LeftOut {
+  std::int64_t skipped = 0;  // steps
+  std::int64_t dropped = 0;  // gradients of backup workers
+};
+
 struct RunCount {
   std::int64_t step = 0, epoch = 0;
   std::int64_t in_epoch = 0;     // batches of this epoch so far
@@ -13,15 +19,15 @@ struct RunCount {
   double epoch_loss = 0, epoch_samples = 0;  // the samples whose losses are in epoch_loss
 
   bool at_end_of_epoch() const { return in_epoch == epoch_steps; }
+  // Batches so far, as if every epoch had `per_epoch`: those that this epoch still has are left.
+  std::int64_t batches(std::int64_t per_epoch) const {
+    return (epoch + 1) * per_epoch - (epoch_steps - in_epoch);
+  }
   // Epochs so far, with the fraction of this one.
   double epochs() const {
     return static_cast<double>(epoch) +
            static_cast<double>(in_epoch) / static_cast<double>(epoch_steps);
   }
 };
-  // Batches so far, as if every epoch had `per_epoch`: those that this epoch still has are left.
-  std::int64_t batches(std::int64_t per_epoch) const {
-    return (epoch + 1) * per_epoch - (epoch_steps - in_epoch);
-  }
 
 }  // namespace weft::train::internal

@@ -65,6 +65,8 @@ void each_saved(Progressed& o, Visit&& visit) {
   visit("best_is", o.best.is, "best_is");
   visit("evaluated_step", o.evaluated_step, "evaluated_step");
   visit("samples", o.samples, "samples");
+  visit("skipped_steps", o.left_out.skipped, "skipped_steps");
+  visit("dropped_steps", o.left_out.dropped, "skipped_steps");
 }
 
 template <class T>

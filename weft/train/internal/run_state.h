@@ -3,7 +3,7 @@
 //   parts  model (parameters and buffers), optimizer, scaling (of the loss), codec (if gradients
 //          are compressed), workers and strategy (workers.h)
 //   state  step, epoch, position, running sum of the epoch's loss, seed, division of the batch,
-//          number of training samples, best and last evaluation
+//          number of training samples, best and last evaluation, number of skipped steps
 //
 // Random numbers need no state: each is a function of seed, epoch, sample, step and rank position.
 #pragma once
@@ -22,6 +22,7 @@
 #include "weft/train/internal/best.h"
 #include "weft/train/internal/decisions.h"
 #include "weft/train/internal/resizing.h"
+#include "weft/train/internal/run_count.h"
 
 namespace weft::train::internal {
 
@@ -41,6 +42,7 @@ struct Progressed {
   std::int64_t samples = 0;        // of the training data
   // Step of the last evaluation; -1: none. That of the checkpoint in older versions.
   std::int64_t evaluated_step = -1;
+  LeftOut left_out = {};  // zeros in checkpoints of older versions
   // Requests of callbacks that wait for the next step in which the ranks agree. Only in copies in
   // memory: a run that resumes from a checkpoint has other callbacks.
   Callbacks::Requests asked = {};

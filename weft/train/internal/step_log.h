@@ -91,6 +91,9 @@ class StepLog {
   // Averages of the gradient noise.
   const optim::NoiseScale::State& noise() const { return noise_.state(); }
   void restore_noise(const optim::NoiseScale::State& state) { noise_.restore(state); }
+  // Steps of the run that were skipped, of those that reduce() has seen.
+  std::int64_t skipped() const { return skipped_; }
+  void restore_skipped(std::int64_t steps) { skipped_ = steps; }
 
  private:
   // Mean over the steps of this rank since reduce().
@@ -109,7 +112,7 @@ class StepLog {
   const Flops flops_;
   std::vector<Step> steps_;
   Seen::NotFinite not_finite_;
-  std::int64_t skipped_ = 0;  // steps of this process
+  std::int64_t skipped_ = 0;
   optim::NoiseScale noise_;
 };
 

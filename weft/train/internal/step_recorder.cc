@@ -61,6 +61,18 @@ void StepRecorder::show(StepLog::Seen& seen) {
   }
 }
 
+LeftOut StepRecorder::left_out() const {
+  return reports_ ? reports_->left_out() : LeftOut{.skipped = log_->skipped(), .dropped = 0};
+}
+
+void StepRecorder::restore(const LeftOut& before) {
+  if (reports_) {
+    reports_->restore(before);
+  } else {
+    log_->restore_skipped(before.skipped);
+  }
+}
+
 void StepRecorder::note(std::int64_t step, const data::SamplerState& at, bool ready) {
   if (!times_.is_on()) return;
   times_.add({.ranks = world_.size(),

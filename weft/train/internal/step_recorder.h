@@ -11,6 +11,7 @@
 #include "weft/observe/run/step_times.h"
 #include "weft/observe/step_timer.h"
 #include "weft/train/internal/learner.h"
+#include "weft/train/internal/run_count.h"
 #include "weft/train/internal/run_output.h"
 #include "weft/train/internal/step_log.h"
 #include "weft/train/internal/step_measures.h"
@@ -45,6 +46,9 @@ class StepRecorder {
   // From start() on.
   StepLog& log() { return *log_; }
   const StepLog& log() const { return *log_; }
+  // Of the run, until the ranks have met or looked last.
+  LeftOut left_out() const;
+  void restore(const LeftOut& before);
   // Null unless the strategy is asynchronous.
   WorkerReports* reports() { return reports_ ? &*reports_ : nullptr; }
 

@@ -38,6 +38,11 @@ std::vector<observe::RankState> states_of(const std::vector<Done>& ranks) {
   return states;
 }
 
+LeftOut left_out_of(const LeftOut& before, const Done& done) {
+  return {.skipped = before.skipped + std::lround(done.skipped),
+          .dropped = before.dropped + std::lround(done.dropped)};
+}
+
 std::string whole_percent(double part, double whole) {
   return std::to_string(std::lround(100 * part / whole)) + " %";
 }
@@ -110,8 +115,9 @@ void WorkerReports::report(const RunCount& at, bool last) {
                          {"lr", learner_.model().lr()},
                          {"samples_per_s", since.samples / seconds}};
   if (grad_norm_) values.emplace_back("grad_norm", *grad_norm_);
-  if (all.skipped > 0) values.emplace_back("skipped_steps", all.skipped);
-  if (all.dropped > 0) values.emplace_back("dropped_steps", all.dropped);
+  const LeftOut so_far = left_out_of(before_, all);
+  if (so_far.skipped > 0) values.emplace_back("skipped_steps", static_cast<double>(so_far.skipped));
+  if (so_far.dropped > 0) values.emplace_back("dropped_steps", static_cast<double>(so_far.dropped));
   if (since.exchanges > 0) values.emplace_back("staleness", since.staleness / since.exchanges);
   values.emplace_back("memory_gb", seen.memory_gb);
   if (world_.size() > 1 && world_.traffic().is_complete) {
@@ -135,6 +141,8 @@ double WorkerReports::take_sums(StepLog::Seen& seen) {
   seen.not_finite = {static_cast<int>(bad.batches), bad.first_step, bad.rank, true};
   return since.samples;
 }
+
+LeftOut WorkerReports::left_out() const { return left_out_of(before_, met_); }
 
 void WorkerReports::show_staleness(const RunCount& at) const {
   strategy::Staleness mine;

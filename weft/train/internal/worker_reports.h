@@ -32,6 +32,9 @@ class WorkerReports {
   // Adds to `seen` what all workers have done since they met last, and returns the number of their
   // samples. Call it on all ranks, when they have met.
   double take_sums(StepLog::Seen& seen);
+  // Of the run, until the workers met last.
+  LeftOut left_out() const;
+  void restore(const LeftOut& before) { before_ = before; }
   // Logs how stale exchanges were, and how many batches each worker took. Collective.
   void show_staleness(const RunCount& at) const;
 
@@ -43,6 +46,7 @@ class WorkerReports {
   const Group world_;
   Learner& learner_;
   RunOutput& output_;
+  LeftOut before_;       // in sessions before this one
   Done met_, reported_;  // of all ranks, at the last meeting and at the last report
   Clock::time_point reported_at_;
   std::int64_t begin_ = 0, next_report_ = 0;  // steps within the epoch
