@@ -75,7 +75,10 @@ double median(std::vector<MetricsPoint> points) {
   const auto middle = points.begin() + static_cast<std::ptrdiff_t>(points.size() / 2);
   std::nth_element(points.begin(), middle, points.end(),
                    [](const auto& a, const auto& b) { return a.value < b.value; });
-  return middle->value;
+  if (points.size() % 2 == 1) return middle->value;
+  const auto below = std::max_element(
+      points.begin(), middle, [](const auto& a, const auto& b) { return a.value < b.value; });
+  return (below->value + middle->value) / 2;
 }
 
 }  // namespace weft::observe

@@ -45,7 +45,8 @@ class MetricsFollower {
   std::set<std::string> not_finite_;
 };
 
-// The median of the values. There must be at least one point.
+// The median of the values: of an even number, the mean of the two in the middle. There must be at
+// least one point.
 double median(std::vector<MetricsPoint> points);
 
 }  // namespace weft::observe

@@ -16,6 +16,12 @@ void append(const std::string& file, const std::string& text) {
   std::ofstream(file, std::ios::app) << text;
 }
 
+TEST(Median, OfAnEvenNumberOfValuesIsBetweenTheTwoInTheMiddle) {
+  EXPECT_EQ(median({{1, 40}, {2, 10}, {3, 30}, {4, 20}}), 25);
+  EXPECT_EQ(median({{1, 40}, {2, 10}, {3, 30}}), 30);
+  EXPECT_EQ(median({{1, 40}, {2, 10}}), 25);
+}
+
 TEST(MetricsFollower, ReadsOnlyNewAndCompleteLines) {
   const TempDir dir;
   const std::string file = dir / "metrics.jsonl";

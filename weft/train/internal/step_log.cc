@@ -169,7 +169,7 @@ observe::Values StepLog::group_values(std::span<const observe::RankState> ranks,
   std::vector<double> sorted;
   for (const observe::RankState& rank : ranks) sorted.push_back(rank.compute_ms);
   std::sort(sorted.begin(), sorted.end());
-  const double median = sorted[(sorted.size() - 1) / 2];
+  const double median = (sorted[(sorted.size() - 1) / 2] + sorted[sorted.size() / 2]) / 2;
   if (sorted.size() < 2 || median <= 0) return values;
   const auto slowest = std::ranges::max_element(ranks, {}, &observe::RankState::compute_ms);
   values.emplace_back("slowest_rank", static_cast<double>(slowest - ranks.begin()));
