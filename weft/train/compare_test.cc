@@ -31,17 +31,25 @@ struct Numbers : torch::data::Dataset<Numbers> {
   std::optional<std::size_t> size() const override { return 48; }
 };
 
-// Trains 8 steps. The sign of a weight of the last rank flips in the loss of step `flip`.
-TrainResult train(const std::string& dir, int world, int flip, std::int64_t compare_steps) {
+// A step in whose loss the sign of a weight flips, in each of these tensors.
+struct Flip {
+  int step;
+  std::vector<std::string> tensors = {"0.weight"};
+};
+
+// Trains 8 steps. The flip is on the last rank.
+TrainResult train(const std::string& dir, int world, const Flip& flip, std::int64_t compare_steps) {
   TrainResult result;
   replicate(world, [&](const Group& group) {
     torch::manual_seed(1);
     const nn::Sequential net(nn::Linear(4, 8), nn::Tanh(), nn::Linear(8, 2));
-    const at::Tensor weight = net->named_parameters()["0.weight"].detach();
+    const auto parameters = net->named_parameters();
     int calls = 0;
     const bool here = group.rank() == world - 1;
     Task task(parallel::blocks_of(net), [=](const at::Tensor& y, const at::Tensor& target) mutable {
-      if (here && ++calls == flip) weight.data_ptr<float>()[5] *= -1;
+      if (here && ++calls == flip.step) {
+        for (const std::string& name : flip.tensors) parameters[name].data_ptr<float>()[5] *= -1;
+      }
       return nn::functional::cross_entropy(y, target.to(torch::kLong));
     });
     task.train = dataset(Numbers());
@@ -66,17 +74,27 @@ TEST(CompareWhileTraining, HealsARankOfThree) {
   const TempDir dir;
   set_log_level(LogLevel::kInfo);
   testing::internal::CaptureStderr();
-  EXPECT_EQ(train(dir.path(), 3, 3, 1).steps, 8);
+  EXPECT_EQ(train(dir.path(), 3, {.step = 3}, 1).steps, 8);
   const std::string log = testing::internal::GetCapturedStderr();
   EXPECT_THAT(log, HasSubstr("replicas differ after step 3: 0.weight, on rank 2: a bit has "));
   EXPECT_THAT(log, HasSubstr("it has got the values of the majority"));
   EXPECT_EQ(log.find("replicas differ"), log.rfind("replicas differ"));
 }
 
+TEST(CompareWhileTraining, CountsTheOtherTensorsThatDiffer) {
+  const TempDir dir;
+  set_log_level(LogLevel::kInfo);
+  testing::internal::CaptureStderr();
+  train(dir.path(), 3, {.step = 3, .tensors = {"0.weight", "2.weight"}}, 1);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(),
+              testing::ContainsRegex("replicas differ after step 3: [02].weight and 1 more tensor, "
+                                     "on rank 2: "));
+}
+
 TEST(CompareWhileTraining, EndsWithoutAMajority) {
   const TempDir dir;
   expect_refused(
-      [&] { train(dir.path(), 2, 3, 4); }, Errc::kCorrupt,
+      [&] { train(dir.path(), 2, {.step = 3}, 4); }, Errc::kCorrupt,
       "replicas differ after step 4: 0.weight, on ranks 0, 1: a bit has flipped in memory, or a "
       "processor has computed wrongly; there is no majority, so resume from a checkpoint before "
       "step 1");
@@ -85,7 +103,7 @@ TEST(CompareWhileTraining, EndsWithoutAMajority) {
 // The steps are not compared then. At the end, one model comes from all ranks.
 TEST(CompareWhileTraining, CanBeOffUntilTheModelIsGathered) {
   const TempDir dir;
-  expect_refused([&] { train(dir.path(), 2, 3, 0); }, Errc::kInvalidArgument,
+  expect_refused([&] { train(dir.path(), 2, {.step = 3}, 0); }, Errc::kInvalidArgument,
                  "the values of '0.0.weight' differ between rank 0 and rank 1");
 }
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "weft/base/log.h"
+#include "weft/base/text/words.h"
 #include "weft/observe/position/position.h"
 
 namespace weft::train::internal {
@@ -111,7 +112,7 @@ void RunHealth::compare_replicas(Learner& learner, std::int64_t step) const {
   for (const int rank : named.ranks)
     ranks += (ranks.empty() ? "" : ", ") + std::to_string(learner.world_rank(rank));
   const std::string more =
-      found.size() > 1 ? " and " + std::to_string(found.size() - 1) + " more tensors" : "";
+      found.size() > 1 ? " and " + counted(found.size() - 1, "more tensor") : "";
   const std::string what = "replicas differ after step " + std::to_string(step) + ": " +
                            named.tensor + more +
                            (named.ranks.size() > 1 ? ", on ranks " : ", on rank ") + ranks +
