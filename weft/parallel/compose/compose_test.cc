@@ -113,5 +113,17 @@ TEST(Compose, ReportsTheTimesOfAStep) {
   });
 }
 
+TEST(Compose, OneRankAloneHasNoTimeOfCommunication) {
+  replicate(1, [](const Group& group) {
+    ParallelModel model =
+        parallelize(tiny_model({}), {.seed = kSeed, .micro_batches = 2}, Mesh(group, {{"dp", 1}}));
+    train(model, 0);
+    model.step();
+    const ParallelModel::Times times = model.take_times();
+    EXPECT_GT(times.forward, 0);
+    EXPECT_EQ(times.communication, 0);
+  });
+}
+
 }  // namespace compose_test
 }  // namespace weft::parallel

@@ -226,7 +226,7 @@ class ParallelModel {
   };
   Memory memory();  // Bytes of all stages on this rank, as Sharded counts them. Not collective.
   // Seconds since the last call. `communication`: waits of train_step() and step() for stages, for
-  // gradients, for numbers of all ranks. Traffic inside blocks counts as theirs. Not collective.
+  // gradients, for numbers of all ranks; 0 on one rank. Not traffic inside blocks. Not collective.
   struct Times {
     double forward = 0, backward = 0, communication = 0, update = 0;
   };

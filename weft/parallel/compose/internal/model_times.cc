@@ -1,5 +1,7 @@
 #include "weft/parallel/compose/internal/model_times.h"
 
+#include <utility>
+
 #include "weft/observe/position/position.h"
 #include "weft/parallel/compose/internal/on_device.h"
 
@@ -30,6 +32,12 @@ void ModelTimes::begin_batch() {
 void ModelTimes::end_batch() {
   take_engine_times();  // the wait since the last backward is part of the rest
   times_.communication += seconds_since(batch_began_) - (counted() - counted_before_);
+}
+
+ParallelModel::Times ModelTimes::take() {
+  ParallelModel::Times times = std::exchange(times_, {});
+  if (c_.mesh.world().size() == 1) times.communication = 0;
+  return times;
 }
 
 void ModelTimes::begin_action(const schedule::pipeline::Action& action) {

@@ -3,7 +3,6 @@
 
 #include <chrono>
 #include <optional>
-#include <utility>
 
 #include "weft/base/deadline.h"
 #include "weft/observe/trace.h"
@@ -42,8 +41,8 @@ class ModelTimes {
   // Calls fn(), which updates the weights. Waits of the engines in it are communication.
   template <class Fn>
   void update(const Fn& fn);
-  // Since the last call. See ParallelModel.
-  ParallelModel::Times take() { return std::exchange(times_, {}); }
+  // Since the last call. See ParallelModel. One rank alone waits for nobody.
+  ParallelModel::Times take();
 
  private:
   using Clock = std::chrono::steady_clock;
