@@ -159,6 +159,12 @@ class Hang(HangRuns):
             self.assertEqual((result.returncode, result.stdout), (2, ""), result.stderr)
             self.assertEqual(len(result.stderr.splitlines()), 1, result.stderr)
 
+    def test_status_shows_that_a_rank_has_ended(self):
+        job, _ = self.live("dp", flags=("--min-ranks", 1))
+        os.kill(job.ranks()[1], signal.SIGKILL)
+        job.wait_for(lambda: "has ended" in self.status("run").stdout, "the end of rank 1")
+        self.assertRegex(self.status("run").stdout, r"\n1 +\d+ +- +has ended")
+
     def test_status_shows_a_program_that_is_no_training_run(self):
         job = self.weft("run", "-n", 2, "sh", "-c", "echo up; sleep 60 & wait")
         job.wait_for(lambda: job.out().count("up") == 2, "two programs")

@@ -175,6 +175,17 @@ class Nodes(harness.FaultTest):
         second.wait_for(lambda: self.sizes(first) == [2], "two ranks")
         self.counts(first, second)
 
+    def test_status_shows_the_ranks_of_its_own_node_and_counts_the_others(self):
+        jobs = [self.node("--nnodes", 2, ranks=2) for _ in range(2)]
+        self.wait_for_steps(5, jobs[0])
+        seen = []
+        for job in jobs:
+            told = self.beside(job, "status", job.process.pid).stdout
+            self.assertIn("2 more ranks are on other nodes", told)
+            seen += [int(rank) for rank in re.findall(r"(?m)^(\d+)  ", told)]
+        self.assertEqual(sorted(seen), [0, 1, 2, 3])
+        self.counts(*jobs)
+
     @harness.needs("WEFT_PS")
     def test_batches_of_asynchronous_workers_are_given_out_again_after_a_kill(self):
         # The center is on servers of both nodes, and the counter of batches in the job's store.

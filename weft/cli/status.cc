@@ -64,10 +64,7 @@ int status(const StatusCommand& command) {
                     " is no launcher or rank of weft that runs now, or it belongs to another user");
   }
   auto views = observe::views_of(*page);
-  for (observe::RankView& view : views) {
-    observe::read_thread(view);
-    if (view.thread && view.thread->kind == observe::ThreadState::Kind::kGone) view = {view.rank};
-  }
+  for (observe::RankView& view : views) observe::read_thread(view);
   const std::int64_t now = observe::monotonic_ns();
   if (command.json) {
     std::cout << json_line(observe::json_of(views, now)) << std::endl;
@@ -75,7 +72,7 @@ int status(const StatusCommand& command) {
   }
   std::cout << observe::table_of(views, now);
   if (const auto servers = servers_of(page->header().launcher)) std::cout << *servers << std::endl;
-  const int others = page->header().world - page->ranks();
+  const int others = page->header().elsewhere;
   if (others > 0)
     std::cout << others << (others == 1 ? " more rank is" : " more ranks are")
               << " on other nodes; run weft status there" << std::endl;

@@ -29,6 +29,7 @@ TEST(Orders, HaveTheRanksOfOneNodeAndTheCountsOfTheJob) {
   EXPECT_EQ(orders.world, 3);
   EXPECT_EQ(orders.nodes, 2);
   EXPECT_EQ(orders.members, 1);
+  EXPECT_EQ(orders.elsewhere, 1);
   EXPECT_FALSE(orders.is_over());
 }
 

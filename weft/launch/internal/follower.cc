@@ -217,6 +217,7 @@ void Follower::take(NodeOrders orders) {
   node_.situation.followed->away = membership.leaving.contains(orders_.node);
   node_.situation.job.replacements = membership.replacements;
   node_.job.node_rank = orders_.node;
+  node_.positions.header().elsewhere = orders_.elsewhere;
   if (orders_.is_over()) take_end(membership);
   note_run(membership);
   if (membership.announcement.number <= announced_ || membership.announcement.ranks == 0) return;
@@ -420,10 +421,8 @@ std::optional<std::string> Follower::answer(int ranks) {
     report_.wanted = {std::max(milliseconds_since_1970(), membership.wanted.serial + 1), ranks};
   if (membership.wanted.serial < report_.wanted.serial) return std::nullopt;
   if (orders_.members == ranks) return "ok";
-  return membership.never_joined < kMaxNeverJoined
-             ? std::nullopt
-             : std::optional<std::string>("the job keeps " + std::to_string(orders_.members) +
-                                          " ranks: new ranks ended before they joined");
+  return membership.never_joined < kMaxNeverJoined ? std::nullopt
+                                                   : std::optional(why_it_keeps(orders_.members));
 }
 
 }  // namespace weft::launch::internal

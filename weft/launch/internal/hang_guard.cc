@@ -25,7 +25,7 @@ void HangGuard::look() {
   for (std::size_t i = 0; i < views.size(); ++i) {
     views[i].rank = node_.job.rank(static_cast<int>(i));
     if (node_.situation.ranks[i]) {
-      views[i] = {.rank = views[i].rank};
+      views[i] = {.rank = views[i].rank, .ended = true};
     } else if (views[i].pid == 0) {  // it has not started weft, but may be stopped
       views[i].pid = views[i].standing.thread = node_.ranks[i].process.pid();
     }

@@ -26,6 +26,12 @@ Policy policy_of(const LaunchOptions& options, const Job& job) {
           .shutdown_timeout = options.shutdown_timeout};
 }
 
+// On nodes that meet, the membership says later which ranks are here.
+observe::RankPage page_of(const Job& job) {
+  return observe::RankPage::make(job.local_world, job.membership ? -1 : job.rank(0),
+                                 job.membership ? 0 : job.world(), job.max_ranks);
+}
+
 void send_to(RankProcess& rank, int signal) {
   // A rank that stops already would be killed by a second signal.
   if (signal == SIGTERM && rank.stops) return;
@@ -42,7 +48,7 @@ Node::Node(const LaunchOptions& options_)
       err(std::make_unique<Console>(STDERR_FILENO)),
       job(read_options(options)),
       policy(policy_of(options, job)),
-      positions(observe::RankPage::make(job.local_world, job.rank(0), job.world(), job.max_ranks)) {
+      positions(page_of(job)) {
   positions.header().launcher = ::getpid();
   situation.first_rank = job.rank(0);
   situation.other_nodes = job.nodes > 1;
@@ -131,6 +137,10 @@ std::string not_usable(int ranks, const rank_link::UsableRanks& usable) {
   }
   return std::to_string(ranks) + " ranks: the mesh of this job uses " + usable.describe() +
          (usable.shards > 0 ? ", which divide its micro-shards" : "");
+}
+
+std::string why_it_keeps(int ranks) {
+  return "the job keeps " + counted(ranks, "rank") + ": new ranks ended before they joined";
 }
 
 }  // namespace weft::launch::internal

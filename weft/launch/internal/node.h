@@ -81,5 +81,7 @@ struct Node {
 
 // Why a job cannot have this number of ranks.
 std::string not_usable(int ranks, const rank_link::UsableRanks& usable);
+// Why a job keeps this number of ranks after a request for more.
+std::string why_it_keeps(int ranks);
 
 }  // namespace weft::launch::internal

@@ -18,7 +18,9 @@ NodeOrders orders_for(int node, const Membership& membership,
     used.insert(place.node);
     orders.world = std::max(orders.world, rank + 1);
     orders.members += place.member ? 1 : 0;
-    if (place.node != node) orders.membership.ranks.erase(rank);
+    if (place.node == node) continue;
+    ++orders.elsewhere;
+    orders.membership.ranks.erase(rank);
   }
   for (const auto& [rank, place] : membership.successors) {
     if (place.node == node) orders.membership.ranks[rank] = place;
@@ -64,6 +66,7 @@ void each_field(NodeOrders& o, Visit&& visit) {
   visit("nodes", o.nodes);
   visit("world", o.world);
   visit("members", o.members);
+  visit("elsewhere", o.elsewhere);
   visit("all_left", o.all_left);
   visit("all_know", o.all_know);
   visit("has_members", o.has_members);

@@ -11,10 +11,11 @@
 namespace weft::launch::internal {
 
 struct NodeOrders {
-  int node = -1;    // number of this node; -1: it has none yet
-  int nodes = 0;    // nodes that have ranks
-  int world = 0;    // ranks of the job, and numbers of ranks that are not used
-  int members = 0;  // ranks of the group
+  int node = -1;      // number of this node; -1: it has none yet
+  int nodes = 0;      // nodes that have ranks
+  int world = 0;      // ranks of the job, and numbers of ranks that are not used
+  int members = 0;    // ranks of the group
+  int elsewhere = 0;  // ranks of the job on other nodes
   // All nodes know that the job is over, their ranks have ended, and the membership has the newest
   // checkpoint.
   bool all_left = false;

@@ -249,7 +249,7 @@ RankProcess Starter::start_rank(int local, bool replaces) {
        node_.positions.fd(), store_, replaces && node_.has_state});
   process.inherit.push_back(its_link.fd());
   process.inherit.push_back(node_.positions.fd());
-  node_.positions.clear(local);
+  node_.positions.clear(local, node_.job.rank(local));
   node_.positions.header().generation.fetch_add(1);
   if (secret) process.inherit.push_back(secret.get());
   if (live >= 0) process.inherit.push_back(live);
@@ -325,7 +325,7 @@ Spare Starter::start_spare() {
 // nullopt: no spare is ready.
 std::optional<RankProcess> Starter::become_rank(int local) {
   for (auto spare = spares_.take(); spare; spare = spares_.take()) {
-    node_.positions.clear(local);
+    node_.positions.clear(local, node_.job.rank(local));
     node_.positions.header().generation.fetch_add(1);
     const auto environment = rank_environment(
         node_.options, node_.job, local,

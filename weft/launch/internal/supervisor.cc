@@ -508,8 +508,7 @@ std::optional<std::string> Supervisor::answer_scale(int ranks) {
   node_.want_ranks(ranks, "");
   if (node_.situation.job.never_joined < kMaxNeverJoined) return std::nullopt;
   node_.situation.job.wanted = {0, node_.size};
-  return "the job keeps " + std::to_string(node_.size) +
-         " ranks: new ranks ended before they joined";
+  return why_it_keeps(node_.size);
 }
 
 Situation Supervisor::situation_of_job() const {

@@ -61,9 +61,7 @@ class Attached {
     page_.reset();
     int local = number_of("LOCAL_RANK");
     page_ = inherited_page(local);
-    if (page_) {
-      page_->clear(local);
-    } else {
+    if (!page_) {
       local = 0;
       try {
         page_ = RankPage::make(1, std::max(0, number_of("RANK")), 1);
@@ -74,7 +72,8 @@ class Attached {
     header_ = &page_->header();
     record_ = &page_->record(local);
     Standing standing;
-    standing.rank = header_->first_rank + local;
+    standing.rank = record_->standing.read().rank;
+    page_->clear(local, standing.rank);
     standing.pid = ::getpid();
     standing.thread = this_thread();
     standing.since = monotonic_ns();

@@ -66,6 +66,15 @@ TEST(Position, TheLauncherReadsWhereARankIsAlsoAfterItsDeath) {
   EXPECT_EQ(page.record(0).standing.read().pid, 0);  // nobody has written it
 }
 
+// On nodes that meet, the launcher learns the numbers after it has made the page.
+TEST(Position, ARankHasTheNumberThatTheLauncherWroteBeforeItStarted) {
+  const auto page = RankPage::make(2, -1, 0);
+  page.clear(1, 6);
+  as_rank(page, 1, [] { set_step(3); });
+  EXPECT_EQ(page.record(1).standing.read().rank, 6);
+  EXPECT_EQ(page.record(1).standing.read().step, 3);
+}
+
 TEST(Position, AnOperationThatHasEndedIsTheLastOne) {
   const auto page = RankPage::make(1, 0, 1);
   as_rank(page, 0, [] {
@@ -192,7 +201,8 @@ TEST(Position, AnotherProcessFindsThePageByTheProcessThatHoldsIt) {
   larger.set_ranks(4);
   EXPECT_EQ(larger.ranks(), 4);
   EXPECT_THROW(larger.set_ranks(5), weft::Error);
-  EXPECT_EQ(found->header().first_rank, 2);
+  EXPECT_EQ(found->record(0).standing.read().rank, 2);
+  EXPECT_EQ(found->header().elsewhere, 6);
   EXPECT_EQ(found->record(2).standing.read().step, 4);
   EXPECT_FALSE(RankPage::of_process(1 << 30).has_value());
 }

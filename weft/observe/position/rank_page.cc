@@ -20,7 +20,7 @@ namespace {
 constexpr const char* kName = "weft-ranks";
 constexpr const char* kLink = "/memfd:weft-ranks";  // in /proc/PID/fd
 // "weftpag" and the version of the layout.
-constexpr std::uint64_t kMagic = 0x7765667470616702;
+constexpr std::uint64_t kMagic = 0x7765667470616703;
 constexpr int kMaxRanks = 4096;
 
 std::size_t bytes_for(int ranks) {
@@ -86,10 +86,12 @@ RankPage RankPage::make(int ranks, int first_rank, int world, int most) {
   PageHeader* const header = map_page(fd.get(), bytes, true);
   if (header == nullptr) unavailable();
   header->ranks = ranks;
-  header->first_rank = first_rank;
-  header->world = world;
+  header->elsewhere = std::max(0, world - ranks);
   header->magic = kMagic;
-  return RankPage(std::move(fd), header, bytes);
+  RankPage page(std::move(fd), header, bytes);
+  for (int local = 0; local < most; ++local)
+    page.clear(local, first_rank < 0 ? -1 : first_rank + local);
+  return page;
 }
 
 void RankPage::set_ranks(int ranks) const {
@@ -145,7 +147,10 @@ RankPage::~RankPage() {
   if (header_ != nullptr) ::munmap(header_, bytes_);
 }
 
-void RankPage::clear(int local) const { new (&record(local)) RankRecord(); }
+void RankPage::clear(int local, int rank) const {
+  auto* const emptied = new (&record(local)) RankRecord();
+  emptied->standing.write({.rank = rank});
+}
 
 std::string RankPage::run_folder() const {
   const std::size_t length = header_->run_folder_length.load(std::memory_order_acquire);

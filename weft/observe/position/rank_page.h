@@ -81,7 +81,7 @@ struct Standing {
   std::int64_t step = 0;   // Training step that runs, from 1. 0: none.
   std::int64_t since = 0;  // CLOCK_MONOTONIC, nanoseconds: when the activity began.
   Activity activity = Activity::kUnknown;
-  std::int32_t rank = -1;   // Rank of the job.
+  std::int32_t rank = -1;   // Rank of the job. -1: not known yet.
   std::int32_t pid = 0;     // 0: no process writes the record.
   std::int32_t thread = 0;  // Id of the thread that drives the steps.
 };
@@ -110,10 +110,9 @@ struct alignas(64) PageHeader {
   static constexpr std::uint32_t kCheckpoint = 1, kStop = 2, kDump = 4;
 
   std::uint64_t magic;
-  std::atomic<std::int32_t> ranks;  // Number of records in use.
-  std::int32_t first_rank;          // Rank of the job of the first record.
-  std::int32_t world;               // Ranks of the job.
-  std::int32_t launcher;            // Process id of the launcher. 0: none.
+  std::atomic<std::int32_t> ranks;      // Number of records in use.
+  std::atomic<std::int32_t> elsewhere;  // Ranks of the job on other nodes.
+  std::int32_t launcher;                // Process id of the launcher. 0: none.
   // Number of ranks that the job shall have. 0: no change is wanted.
   std::atomic<std::int32_t> wanted_ranks;
   std::atomic<std::uint32_t> requests;
@@ -126,9 +125,9 @@ struct alignas(64) PageHeader {
 
 class RankPage {
  public:
-  // A page for `ranks` ranks, of which the first has number `first_rank` in the job, with room for
-  // `most` ranks (0: for `ranks`). Its descriptor is closed on exec. Throws Error(kUnavailable) if
-  // the system has no memory for it.
+  // A page for `ranks` ranks of a job of `world`, with room for `most` ranks (0: for `ranks`). The
+  // first one has number `first_rank` in the job; -1: their numbers are not known yet. The
+  // descriptor is closed on exec. Throws Error(kUnavailable) if the system has no memory for it.
   static RankPage make(int ranks, int first_rank, int world, int most = 0);
   // Changes the number of records in use.
   void set_ranks(int ranks) const;
@@ -147,8 +146,8 @@ class RankPage {
   PageHeader& header() const { return *header_; }
   int ranks() const { return header_->ranks; }
   RankRecord& record(int local) const { return records()[local]; }
-  // Empties a record, when a new process takes the rank.
-  void clear(int local) const;
+  // Empties a record, when a new process takes this rank of the job.
+  void clear(int local, int rank) const;
   // The run folder that rank 0 has named. Empty: none yet.
   std::string run_folder() const;
   // Names it. A path that is too long is left out.

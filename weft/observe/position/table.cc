@@ -32,16 +32,19 @@ double seconds_in(const RankView& view, std::int64_t now) {
                          now);
 }
 
+constexpr const char* kEnded = "has ended";
+
 std::string in_seconds(double seconds) { return formatted("%.1f s", seconds); }
 
 std::vector<std::string> row_of(const RankView& view, std::int64_t now) {
   std::vector<std::string> row{std::to_string(view.rank)};
-  if (view.pid == 0) {
-    row.insert(row.end(), {"-", "-", "has not started weft", "-", "-", "-"});
+  row.push_back(view.standing.step > 0 ? std::to_string(view.standing.step) : "-");
+  if (view.ended || view.pid == 0) {
+    const char* const state = view.ended ? kEnded : "has not started weft";
+    row.insert(row.end(), {"-", state, "-", "-", "-"});
     return row;
   }
   const bool runs = view.operation.runs(), waits = view.operation.waits();
-  row.push_back(view.standing.step > 0 ? std::to_string(view.standing.step) : "-");
   row.emplace_back(to_string(view.standing.activity));
   row.push_back(view.thread ? to_string(*view.thread) : "-");
   row.push_back(view.operation.name.empty() ? "-"
@@ -68,6 +71,10 @@ ordered_json json_of(const Operation& operation, std::int64_t now) {
 
 ordered_json json_of(const RankView& view, std::int64_t now) {
   ordered_json json = {{"rank", view.rank}, {"pid", view.pid}};
+  if (view.ended) {
+    json["process"] = kEnded;
+    return json;
+  }
   if (view.pid > 0) {
     json["step"] = view.standing.step;
     json["phase"] = to_string(view.standing.activity);
@@ -88,10 +95,11 @@ std::vector<RankView> views_of(const RankPage& page) {
   for (int local = 0; local < page.ranks(); ++local) {
     const RankRecord& record = page.record(local);
     RankView view;
-    view.rank = page.header().first_rank + local;
     view.heartbeat = record.heartbeat();
     view.standing = record.standing.read();
+    view.rank = view.standing.rank;
     view.pid = view.standing.pid;
+    if (view.rank < 0) continue;
     for (const OperationSlot& slot : record.slots) {
       const Operation operation = slot.operation.read();
       if (operation.name.empty()) continue;
@@ -104,7 +112,13 @@ std::vector<RankView> views_of(const RankPage& page) {
 }
 
 void read_thread(RankView& view) {
-  if (view.pid > 0) view.thread = read_thread_state(view.pid, view.standing.thread);
+  if (view.pid <= 0) return;
+  view.thread = read_thread_state(view.pid, view.standing.thread);
+  // A program may go on after the thread that trained.
+  const auto is_gone = [](const ThreadState& state) {
+    return state.kind == ThreadState::Kind::kGone;
+  };
+  view.ended = is_gone(*view.thread) && is_gone(read_thread_state(view.pid, view.pid));
 }
 
 std::string to_string(const Operation& operation) {

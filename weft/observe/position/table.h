@@ -15,8 +15,9 @@ namespace weft::observe {
 
 // What is known of a rank at one look.
 struct RankView {
-  int rank = 0;          // Rank of the job, by the launcher.
+  int rank = 0;          // Rank of the job.
   std::int32_t pid = 0;  // 0: no process has written the record.
+  bool ended = false;    // Its process has ended.
   Standing standing;
   std::uint64_t heartbeat = 0;
   // Of its threads: the wait for a known peer that has lasted longest, else the longest wait, else
@@ -25,9 +26,9 @@ struct RankView {
   std::optional<ThreadState> thread;  // Of the thread that drives the steps, where it was read.
 };
 
-// One view for each record, in order.
+// One view for each record with a rank, in order.
 std::vector<RankView> views_of(const RankPage& page);
-// Reads the state of the thread that drives the steps.
+// Reads the state of the thread that drives the steps, and whether its process has ended.
 void read_thread(RankView& view);
 
 // "all_reduce 1234 of tp (4.0 KiB)"; "-" without an operation.
