@@ -10,6 +10,7 @@ namespace weft::launch::internal {
 namespace node_test {
 
 using ::testing::IsEmpty;
+using ::testing::StartsWith;
 
 RankProcess rank_that_waits() {
   ProcessOptions options;
@@ -30,6 +31,12 @@ TEST(Node, ForgetsThatTheProcessBeforeWasDismissedWhenItsPlaceIsUsedAgain) {
   node.place(1, rank_that_waits());
   EXPECT_THAT(node.situation.dismissed, IsEmpty());
   EXPECT_FALSE(node.situation.ranks[1]);
+}
+
+TEST(Node, CountsTheRanksThatAJobKeepsOrCannotHave) {
+  EXPECT_THAT(not_usable(1, {.multiple = 2}), StartsWith("1 rank: the mesh of this job uses "));
+  EXPECT_EQ(why_it_keeps(1), "the job keeps 1 rank: new ranks ended before they joined");
+  EXPECT_EQ(why_it_keeps(3), "the job keeps 3 ranks: new ranks ended before they joined");
 }
 
 }  // namespace node_test

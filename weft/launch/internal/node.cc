@@ -131,11 +131,11 @@ void Node::note_out_of_memory() { out_of_memory_before = out_of_memory_kills(); 
 
 std::string not_usable(int ranks, const rank_link::UsableRanks& usable) {
   if (usable.replicas > 0 && ranks / usable.multiple > usable.replicas) {
-    return std::to_string(ranks) + " ranks: train.batch has " + std::to_string(usable.replicas) +
+    return counted(ranks, "rank") + ": train.batch has " + std::to_string(usable.replicas) +
            " samples, of which each replica takes one at least; at most " +
-           std::to_string(usable.most(ranks)) + " ranks, or a larger train.batch";
+           counted(usable.most(ranks), "rank") + ", or a larger train.batch";
   }
-  return std::to_string(ranks) + " ranks: the mesh of this job uses " + usable.describe() +
+  return counted(ranks, "rank") + ": the mesh of this job uses " + usable.describe() +
          (usable.shards > 0 ? ", which divide its micro-shards" : "");
 }
 
