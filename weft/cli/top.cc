@@ -4,9 +4,11 @@
 #include <algorithm>
 #include <array>
 #include <chrono>
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <iostream>
+#include <limits>
 #include <optional>
 #include <thread>
 
@@ -49,18 +51,26 @@ double median_of(const MetricsSeries& series, const std::string& name) {
   return points.empty() ? 0 : observe::median(points);
 }
 
-// A line chart such as "▇▆▄▃▂▁", at most `columns` wide.
+// A line chart such as "▇▆▄▃▂▁", at most `columns` wide. NaN is a gap.
 std::string curve_of(const std::vector<MetricsPoint>& points, std::size_t columns) {
   constexpr std::array<const char*, 8> kBlocks{"▁", "▂", "▃", "▄", "▅", "▆", "▇", "█"};
-  if (points.empty()) return "";
-  const auto [low, high] = std::minmax_element(
-      points.begin(), points.end(), [](const auto& a, const auto& b) { return a.value < b.value; });
-  const double span = high->value - low->value;
+  double low = std::numeric_limits<double>::infinity(), high = -low;
+  for (const MetricsPoint& point : points) {
+    if (std::isnan(point.value)) continue;
+    low = std::min(low, point.value);
+    high = std::max(high, point.value);
+  }
+  if (low > high) return "";
   const std::size_t parts = std::min(columns, points.size());
   std::string curve;
   for (std::size_t part = 0; part < parts; ++part) {
     const double value = points[part * points.size() / parts].value;
-    curve += kBlocks[span > 0 ? static_cast<std::size_t>((value - low->value) / span * 7.999) : 0];
+    if (std::isnan(value)) {
+      curve += " ";
+    } else {
+      const double height = high > low ? (value - low) / (high - low) : 0;
+      curve += kBlocks[static_cast<std::size_t>(height * 7.999)];
+    }
   }
   return curve;
 }
@@ -96,11 +106,14 @@ std::string view(const observe::RunInfo& run, const MetricsSeries& series) {
                         : "none yet");
   const auto loss = tail_of(series, "loss", 600);
   if (run.loss) line("loss", shortened(*run.loss) + "  " + curve_of(loss, 50));
-  for (const auto& [name, points] : series) {
-    const bool is_result =
-        name == "test_loss" || name == "accuracy" || name == "perplexity" || name == "grad_norm";
-    if (is_result) line(name.c_str(), shortened(points.back().value));
+  // The last evaluation may be far from the end of metrics.jsonl.
+  if (run.accuracy) line("accuracy", shortened(*run.accuracy));
+  if (const auto norm = tail_of(series, "grad_norm", 1); !norm.empty())
+    line("grad_norm", shortened(norm[0].value));
+  for (const auto& [name, value] : run.own) {
+    if (name == "perplexity") line("perplexity", shortened(value));
   }
+  if (run.test_loss) line("test_loss", shortened(*run.test_loss));
   if (const double speed = median_of(series, "samples_per_s"); speed > 0)
     line("samples/s", format("%.0f", speed));
   if (const double mfu = median_of(series, "mfu"); mfu > 0)

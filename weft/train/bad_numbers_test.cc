@@ -13,6 +13,7 @@
 #include <array>
 #include <atomic>
 #include <chrono>
+#include <cmath>
 #include <limits>
 #include <memory>
 
@@ -233,7 +234,9 @@ TEST(BadNumbers, TheLossOfAnEpochIsTheMeanOverTheStepsThatAreNotSkipped) {
     EXPECT_DOUBLE_EQ(loss.load(), 3) << name;
     if (options.strategy.name != "downpour") continue;
     const auto metrics = observe::read_metrics(folder / "run/metrics.jsonl");
-    for (const auto& point : metrics.at("loss")) EXPECT_DOUBLE_EQ(point.value, 3);
+    for (const auto& point : metrics.at("loss")) {
+      if (!std::isnan(point.value)) EXPECT_DOUBLE_EQ(point.value, 3);
+    }
   }
 }
 

@@ -45,6 +45,7 @@ std::string formatted(const char* format, ...) {
 }
 
 std::string shortened(double value) {
+  if (std::isnan(value)) return "NaN";
   const std::string text = formatted("%.4g", value);
   if (text == "1" && value < 1) return "0.9999";
   if (text == "-1" && value > -1) return "-0.9999";

@@ -29,7 +29,8 @@ std::optional<Number> parse_count(std::string_view text) noexcept {
 // program has set another one.
 [[gnu::format(printf, 1, 2)]] std::string formatted(const char* format, ...);
 
-// For people: four significant digits. A number below 1 never becomes 1: 0.99996 is "0.9999".
+// For people: four significant digits, or NaN. A number below 1 never becomes 1: 0.99996 is
+// "0.9999".
 std::string shortened(double value);
 // For log lines: `decimals` digits after the point; below 1, as shortened(). So a number that is
 // not 0 never becomes 0.

@@ -1,9 +1,7 @@
 // Writes a run's metrics in Prometheus's conventions: prefix, base units, _total for counters.
 #include <prometheus/text_serializer.h>
 
-#include <limits>
 #include <nlohmann/json.hpp>
-#include <set>
 
 #include "weft/observe/live/run_view.h"
 #include "weft/observe/run/metric_names.h"
@@ -73,10 +71,8 @@ class Families {
 // The last values of the metrics.
 struct LastValues {
   const MetricsSeries& series;
-  const std::set<std::string>& not_finite;
 
   std::optional<double> of(const std::string& name) const {
-    if (not_finite.contains(name)) return std::numeric_limits<double>::quiet_NaN();
     const auto found = series.find(name);
     if (found == series.end() || found->second.empty()) return std::nullopt;
     return found->second.back().value;
@@ -121,9 +117,8 @@ void add_ranks(Families& families, const std::string& text) {
 }  // namespace
 
 std::string prometheus_text(const RunInfo& run, const MetricsSeries& series,
-                            const std::string& ranks_json,
-                            const std::set<std::string>& not_finite) {
-  const LastValues last{series, not_finite};
+                            const std::string& ranks_json) {
+  const LastValues last{series};
   Families families;
   families.gauge("weft_run_info", "The run that these metrics are of.", 1, {{"run", run.name}});
   families.gauge("weft_run_running", "1 while a process trains the run, else 0.",

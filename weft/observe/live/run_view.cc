@@ -45,9 +45,8 @@ void RunView::refresh() {
   const MetricsSeries& series = follower_->update();
   const std::string ranks = folder_ + "/ranks.json";
   json_ = live_json(folder_, series);
-  metrics_ = prometheus_text(read_run(folder_), series,
-                             std::filesystem::exists(ranks) ? read_file(ranks, kMaxRankBytes) : "",
-                             follower_->not_finite());
+  metrics_ = prometheus_text(read_run(folder_, series), series,
+                             std::filesystem::exists(ranks) ? read_file(ranks, kMaxRankBytes) : "");
 }
 
 }  // namespace weft::observe

@@ -6,7 +6,6 @@
 #include <memory>
 #include <mutex>
 #include <optional>
-#include <set>
 #include <string>
 
 #include "weft/observe/report/metrics_file.h"
@@ -15,11 +14,9 @@
 namespace weft::observe {
 
 // A run's metrics in Prometheus's text format 0.0.4. `series`: the content of metrics.jsonl.
-// `ranks_json`: the content of ranks.json; may be empty. `not_finite`: names of series that have
-// the value NaN now.
+// `ranks_json`: the content of ranks.json; may be empty.
 std::string prometheus_text(const RunInfo& run, const MetricsSeries& series,
-                            const std::string& ranks_json,
-                            const std::set<std::string>& not_finite = {});
+                            const std::string& ranks_json);
 // The metrics in the same format before there is a run.
 std::string prometheus_text_without_run();
 

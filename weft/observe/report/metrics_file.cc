@@ -1,44 +1,70 @@
 #include "weft/observe/report/metrics_file.h"
 
 #include <algorithm>
+#include <cmath>
 #include <fstream>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <utility>
 
 namespace weft::observe {
 namespace {
 
-// Into `not_finite`: the names that are null here; those that are numbers leave it.
-void add_record(const std::string& line, MetricsSeries& series, std::set<std::string>& not_finite) {
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+// Calls add(name, point) for each value of the record on the line.
+template <class Add>
+void read_record(const std::string& line, const Add& add) {
   const auto record = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!record.is_object() || !record.contains("step") || !record["step"].is_number()) return;
   const double step = record["step"];
   for (const auto& [name, value] : record.items()) {
-    if (value.is_null()) not_finite.insert(name);
-    if (name == "step" || !value.is_number()) continue;
-    series[name].push_back({step, value});
-    not_finite.erase(name);
+    if (name == "step" || !(value.is_number() || value.is_null())) continue;
+    add(name, MetricsPoint{step, value.is_null() ? kNaN : value.template get<double>()});
   }
 }
 
-// Keeps the last point.
-void halve(std::vector<MetricsPoint>& points) {
-  const std::size_t kept = (points.size() + 1) / 2, first = (points.size() + 1) % 2;
-  for (std::size_t i = 0; i < kept; ++i) points[i] = points[2 * i + first];
-  points.resize(kept);
+void add_record(const std::string& line, MetricsSeries& series) {
+  read_record(line, [&](const std::string& name, const MetricsPoint& point) {
+    series[name].push_back(point);
+  });
 }
 
 }  // namespace
 
 MetricsSeries read_metrics(const std::string& file, std::int64_t max_bytes) {
   MetricsSeries series;
-  std::set<std::string> not_finite;
   std::ifstream in(file, std::ios::binary | std::ios::ate);
   if (!in) return series;
   const std::streamoff size = in.tellg();
   in.seekg(std::max<std::streamoff>(0, size - max_bytes));
-  for (std::string line; std::getline(in, line);) add_record(line, series, not_finite);
+  for (std::string line; std::getline(in, line);) add_record(line, series);
   return series;
+}
+
+MetricsSeries last_record_with(const std::string& file, const std::string& name) {
+  constexpr std::streamoff kBlock = 1 << 20;
+  const std::string key = '"' + name + '"';
+  std::ifstream in(file, std::ios::binary | std::ios::ate);
+  std::string text;  // the file from `begin` on, up to the first line that was looked at
+  for (std::streamoff begin = in ? static_cast<std::streamoff>(in.tellg()) : 0; begin > 0;) {
+    std::string block(static_cast<std::size_t>(std::min(kBlock, begin)), '\0');
+    begin -= static_cast<std::streamoff>(block.size());
+    in.seekg(begin);
+    if (!in.read(block.data(), static_cast<std::streamsize>(block.size()))) break;  // it was cut
+    text.insert(0, block);
+    // The first line may begin before.
+    const std::size_t first = begin == 0 ? 0 : std::min(text.find('\n'), text.size() - 1) + 1;
+    for (auto at = text.rfind(key); at != std::string::npos && at >= first;) {
+      const std::size_t start = text.rfind('\n', at) + 1;  // npos + 1 is 0
+      MetricsSeries record;
+      add_record(text.substr(start, text.find('\n', at) - start), record);
+      if (record.contains(name)) return record;
+      at = start == 0 ? std::string::npos : text.rfind(key, start - 1);
+    }
+    text.resize(first);
+  }
+  return {};
 }
 
 // True if the line that was read last is still where it was. A resumed run may have dropped records
@@ -56,22 +82,37 @@ const MetricsSeries& MetricsFollower::update() {
     read_ = 0;
     last_.clear();
     series_.clear();
-    not_finite_.clear();
+    thinning_.clear();
   }
   in.clear();
   in.seekg(read_);
   for (std::string line; std::getline(in, line) && !in.eof();) {  // eof: the line is incomplete
     read_ += static_cast<std::int64_t>(line.size()) + 1;
-    add_record(line, series_, not_finite_);
+    read_record(line,
+                [this](const std::string& name, const MetricsPoint& point) { add(name, point); });
     last_ = std::move(line);
-  }
-  for (auto& [name, points] : series_) {
-    if (points.size() >= most_points_) halve(points);
   }
   return series_;
 }
 
+void MetricsFollower::add(const std::string& name, const MetricsPoint& point) {
+  auto& points = series_[name];
+  auto& [records, every] = thinning_[name];
+  if (records % every != 0) points.pop_back();  // it was only the newest
+  points.push_back(point);
+  ++records;
+  if (points.size() < most_points_) return;
+  const auto that_stay = static_cast<std::size_t>(records / every);
+  every *= 2;
+  std::size_t kept = 0;
+  for (std::size_t i = 1; i < that_stay; i += 2) points[kept++] = points[i];
+  if (records % every != 0) points[kept++] = point;
+  points.resize(kept);
+}
+
 double median(std::vector<MetricsPoint> points) {
+  std::erase_if(points, [](const MetricsPoint& point) { return std::isnan(point.value); });
+  if (points.empty()) return kNaN;
   const auto middle = points.begin() + static_cast<std::ptrdiff_t>(points.size() / 2);
   std::nth_element(points.begin(), middle, points.end(),
                    [](const auto& a, const auto& b) { return a.value < b.value; });

@@ -2,10 +2,11 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <set>
 #include <string>
+#include <vector>
 
 #include "weft/base/file.h"
 
@@ -34,19 +35,17 @@ TEST(MetricsFollower, ReadsOnlyNewAndCompleteLines) {
   EXPECT_EQ(follower.update().at("loss").back().value, 3);
 }
 
-TEST(MetricsFollower, NamesTheValuesThatAreNotFiniteNow) {
+TEST(MetricsFollower, HasNaNWhereARecordHasNull) {
   const TempDir dir;
   const std::string file = dir / "metrics.jsonl";
   MetricsFollower follower(file);
   append(file, "{\"step\":1,\"loss\":4,\"lr\":0.1}\n{\"step\":2,\"loss\":null,\"lr\":0.1}\n");
-  EXPECT_EQ(follower.update().at("loss").size(), 1u);
-  EXPECT_EQ(follower.not_finite(), (std::set<std::string>{"loss"}));
-  append(file, "{\"step\":2,\"test_loss\":5}\n");
-  follower.update();
-  EXPECT_EQ(follower.not_finite(), (std::set<std::string>{"loss"}));
+  ASSERT_EQ(follower.update().at("loss").size(), 2u);
+  EXPECT_EQ(follower.update().at("loss")[0].value, 4);
+  EXPECT_TRUE(std::isnan(follower.update().at("loss")[1].value));
+  EXPECT_EQ(follower.update().at("lr")[1].value, 0.1);
   append(file, "{\"step\":3,\"loss\":3}\n");
-  follower.update();
-  EXPECT_TRUE(follower.not_finite().empty());
+  EXPECT_EQ(follower.update().at("loss").back().value, 3);
 }
 
 TEST(MetricsFollower, RereadsTheFileIfAResumedRunHasDroppedRecords) {
@@ -90,7 +89,7 @@ auto kept_of(int steps) {
 TEST(MetricsFollower, KeepsTheNewestPointOfALongSeries) {
   const auto loss = kept_of(9);
   ASSERT_EQ(loss.size(), 5u);
-  EXPECT_EQ(loss[0].step, 1);
+  EXPECT_EQ(loss[0].step, 2);
   EXPECT_EQ(loss[4].step, 9);
 }
 
@@ -99,6 +98,44 @@ TEST(MetricsFollower, KeepsEverySecondPointOfALongSeries) {
   ASSERT_EQ(loss.size(), 4u);
   EXPECT_EQ(loss[0].step, 2);
   EXPECT_EQ(loss[3].step, 8);
+}
+
+// Of both halves of the run, it keeps points of the same share of the records.
+TEST(MetricsFollower, KeepsTheMedianOfALongSeries) {
+  const TempDir dir;
+  const std::string file = dir / "metrics.jsonl";
+  MetricsFollower follower(file, 8);
+  for (int step = 1; step <= 27; ++step) {
+    append(file, "{\"step\":" + std::to_string(step) +
+                     (step <= 16 ? ",\"loss\":1}\n" : ",\"loss\":2}\n"));
+    follower.update();
+  }
+  std::vector<double> steps;
+  for (const auto& point : follower.update().at("loss")) steps.push_back(point.step);
+  EXPECT_EQ(steps, (std::vector<double>{4, 8, 12, 16, 20, 24, 27}));
+  EXPECT_EQ(median(follower.update().at("loss")), 1);
+}
+
+TEST(Median, LeavesOutNaN) {
+  EXPECT_EQ(median({{1, 5}, {2, 1}, {3, std::nan("")}, {4, 3}}), 3);
+  EXPECT_TRUE(std::isnan(median({{1, std::nan("")}})));
+}
+
+// The evaluation is several blocks before the end. The text of its name is in another place, too.
+TEST(LastRecordWith, IsFoundFarFromTheEnd) {
+  const TempDir dir;
+  const std::string file = dir / "metrics.jsonl";
+  const std::string step = "{\"step\":8,\"epoch\":0,\"loss\":0.5}\n",
+                    decoy = "{\"step\":9,\"note\":\"test_loss\"}\n";
+  std::string text = "{\"step\":3,\"test_loss\":2}\n{\"step\":7,\"test_loss\":1,\"f1\":0.5}\n";
+  while (text.size() < (std::size_t{5} << 19)) text += step;
+  append(file, text + decoy + "{\"step\":9,\"test_lo");
+  const auto found = last_record_with(file, "test_loss");
+  ASSERT_TRUE(found.contains("test_loss"));
+  EXPECT_EQ(found.at("test_loss")[0].step, 7);
+  EXPECT_EQ(found.at("f1")[0].value, 0.5);
+  EXPECT_TRUE(last_record_with(file, "accuracy").empty());
+  EXPECT_TRUE(last_record_with(dir / "nothing", "test_loss").empty());
 }
 
 }  // namespace metrics_file_test

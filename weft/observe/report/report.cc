@@ -12,7 +12,7 @@
 #include "weft/base/file.h"
 #include "weft/observe/report/metrics_file.h"
 #include "weft/observe/report/page.h"
-#include "weft/observe/report/run_list.h"
+#include "weft/observe/run/run_folder.h"
 
 namespace weft::observe {
 namespace {
@@ -107,7 +107,7 @@ std::string live_html() { return page_of({{"live", true}}); }
 std::string live_json(const std::string& run_folder, const MetricsSeries& series) {
   json data = {{"runs", json::array({data_of(run_folder, series)})}};
   const json ranks = read_object(run_folder + "/ranks.json");
-  data["running"] = read_run(run_folder).running;
+  data["running"] = is_in_use(run_folder);
   data["ranks"] = ranks.value("ranks", json::array());
   return text_of(data);
 }

@@ -45,7 +45,7 @@ TEST(Report, HoldsTheMetricsTheConfigurationAndTheEnvironmentOfARun) {
   EXPECT_EQ(data["config"]["train.batch"], "64");
   EXPECT_EQ(data["environment"]["ranks"], "2");
   EXPECT_GT(data["environment"]["processor"].get<std::string>().size(), 0u);
-  EXPECT_EQ(data["series"]["loss"], nlohmann::json::parse("[[1.0, 2.0], [3.0, 1.0]]"));
+  EXPECT_EQ(data["series"]["loss"], nlohmann::json::parse("[[1.0, 2.0], [2.0, null], [3.0, 1.0]]"));
   EXPECT_EQ(data["median"]["forward_ms"], 6.0);
   EXPECT_EQ(data["last"]["accuracy"], 0.5);
   EXPECT_EQ(data["steps"], 3.0);
@@ -66,6 +66,15 @@ TEST(Environment, KeepsTheStartTimeAndHasTheRanksOfNow) {
   EXPECT_EQ(written("2")["ranks"], "2");
   write_file_atomic(file, "{\"started\": ");
   EXPECT_EQ(written("2")["ranks"], "2") << "after a file that is damaged";
+}
+
+TEST(Report, HasNullForALossThatIsNotFinite) {
+  const Folder folder;
+  const auto data = data_of(report_html(
+      {folder.run("a", "{\"step\":1,\"loss\":2.0}\n{\"step\":2,\"loss\":null}\n")}))["runs"][0];
+  EXPECT_TRUE(data["last"]["loss"].is_null());
+  EXPECT_EQ(data["median"]["loss"], 2.0);
+  EXPECT_EQ(data["steps"], 2.0);
 }
 
 TEST(Report, AveragesALongSeriesDownToAThousandPoints) {

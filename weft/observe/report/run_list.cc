@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Bytes read at the end of metrics.jsonl: enough to contain the last evaluation.
+// Bytes read at the end of metrics.jsonl.
 constexpr std::int64_t kTail = 256 << 10;
 
 bool is_run(const fs::path& folder) {
@@ -27,11 +27,10 @@ bool is_run(const fs::path& folder) {
 
 // Reads the last value of each name. Training losses and evaluation results are on separate lines,
 // so each name is looked up by itself.
-void read_last(const fs::path& file, RunInfo& info) {
-  const MetricsSeries series = read_metrics(file.string(), kTail);
+void read_last(const MetricsSeries& series, RunInfo& info) {
   const auto last = [&](const char* name) -> std::optional<MetricsPoint> {
     const auto found = series.find(name);
-    if (found == series.end()) return std::nullopt;
+    if (found == series.end() || found->second.empty()) return std::nullopt;
     return found->second.back();
   };
   const auto value = [&](const char* name) -> std::optional<double> {
@@ -47,7 +46,8 @@ void read_last(const fs::path& file, RunInfo& info) {
   info.test_loss = value("test_loss");
   info.accuracy = value("accuracy");
   for (const auto& [name, points] : series) {
-    if (!is_of_weft(name) && name != "accuracy") info.own.emplace_back(name, points.back().value);
+    const bool is_own = !is_of_weft(name) && name != "accuracy" && !points.empty();
+    if (is_own) info.own.emplace_back(name, points.back().value);
   }
 }
 
@@ -74,12 +74,19 @@ std::chrono::system_clock::time_point changed_at(const fs::path& folder) {
 }  // namespace
 
 RunInfo read_run(const std::string& path) {
+  const std::string file = path + "/metrics.jsonl";
+  MetricsSeries series = read_metrics(file, kTail);
+  if (!series.contains("test_loss")) series.merge(last_record_with(file, "test_loss"));
+  return read_run(path, series);
+}
+
+RunInfo read_run(const std::string& path, const MetricsSeries& series) {
   const fs::path folder = path;
   WEFT_REQUIRE(is_run(folder), path + " is no run folder: it has no config.toml");
   RunInfo info;
   info.name = folder.filename();
   info.running = is_in_use(path);
-  read_last(folder / "metrics.jsonl", info);
+  read_last(series, info);
   info.checkpoint = newest_checkpoint(folder / "ckpt");
   info.changed = changed_at(folder);
   return info;

@@ -8,9 +8,12 @@
 #include <utility>
 #include <vector>
 
+#include "weft/observe/report/metrics_file.h"
+
 namespace weft::observe {
 
-// The state of a run, read from its folder. Numbers that are not known yet are none.
+// The state of a run, read from its folder. Numbers that are not known yet are none. NaN: the last
+// value is NaN or infinite.
 struct RunInfo {
   std::string name;
   bool running = false;  // a process holds the folder's lock
@@ -22,8 +25,12 @@ struct RunInfo {
   std::chrono::system_clock::time_point changed;  // time of metrics.jsonl, else of config.toml
 };
 
-// The run in `folder`. Throws Error(kInvalidArgument) for a folder without a config.toml.
+// The run in `folder`. Reads the end of metrics.jsonl, and back from there to the last evaluation.
+// A value that the program logged longer ago is left out. Throws Error(kInvalidArgument) for a
+// folder without a config.toml.
 RunInfo read_run(const std::string& folder);
+// The same. `series`: the content of the run's metrics.jsonl.
+RunInfo read_run(const std::string& folder, const MetricsSeries& series);
 
 // The runs in `parent`, the most recently changed first. Folders without a config.toml are skipped.
 // Throws Error if `parent` cannot be read.

@@ -2,7 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <filesystem>
+#include <string>
 
 #include "weft/base/error.h"
 #include "weft/base/file.h"
@@ -47,11 +49,29 @@ TEST(ListRuns, ShowsTheStepLossesAndCheckpointOfEachRun) {
   EXPECT_EQ(runs[1].name, "old");
   EXPECT_EQ(runs[1].step, 8);
   EXPECT_EQ(runs[1].epoch, 1);
-  EXPECT_EQ(runs[1].loss, 0.5);
+  ASSERT_TRUE(runs[1].loss);
+  EXPECT_TRUE(std::isnan(*runs[1].loss));  // that of step 8
   EXPECT_EQ(runs[1].accuracy, 0.9);
   EXPECT_EQ(runs[1].test_loss, 0.4);
   EXPECT_EQ(runs[1].checkpoint, 7);
   EXPECT_THROW(list_runs(parent / "nowhere"), Error);
+}
+
+TEST(ReadRun, HasTheResultsOfAnEvaluationThatManyStepsFollow) {
+  const TempDir parent;
+  RunFolder folder({.parent = parent.path(), .name = "a"}, config());
+  folder.commit();
+  std::string text = "{\"step\":7,\"epoch\":0,\"accuracy\":0.9,\"top5\":0.99,\"test_loss\":0.4}\n";
+  for (int step = 8; text.size() < (std::size_t{400} << 10); ++step)
+    text += "{\"step\":" + std::to_string(step) + ",\"epoch\":1,\"loss\":0.25}\n";
+  write_file_atomic(parent / "a/metrics.jsonl", text);
+  const RunInfo run = read_run(parent / "a");
+  EXPECT_EQ(run.loss, 0.25);
+  EXPECT_EQ(run.epoch, 1);
+  EXPECT_EQ(run.test_loss, 0.4);
+  EXPECT_EQ(run.accuracy, 0.9);
+  ASSERT_EQ(run.own.size(), 1u);
+  EXPECT_EQ(run.own[0].first, "top5");
 }
 
 }  // namespace
