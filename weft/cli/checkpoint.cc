@@ -107,13 +107,6 @@ std::string mib(std::int64_t bytes) {
   return formatted("%.1f MiB", static_cast<double>(bytes) / (1 << 20));
 }
 
-// Checkpoints keep fractions exactly, as hexadecimal numbers: "1.8p+1" is 3.
-std::string readable(const std::string& value) {
-  if (value.find('p') == std::string::npos) return value;
-  const auto number = elastic::value_of<double>(value);
-  return number ? json_number(*number) : value;
-}
-
 std::int64_t slices_of(const Reader& reader, const std::string& part) {
   std::int64_t count = 0;
   for (const auto& [name, shape] : reader.shapes(part))
@@ -156,7 +149,7 @@ int checkpoint_show(const CheckpointCommand& command) {
   if (!command.json) {
     std::cout << folder << ": step " << reader.step() << '\n';
     for (const auto& [key, value] : reader.state())
-      std::cout << "  " << key << " = " << readable(value) << '\n';
+      std::cout << "  " << key << " = " << elastic::in_decimal(value) << '\n';
   }
   for (const std::string& part : reader.parts()) {
     if (!command.part.empty() && part != command.part) continue;

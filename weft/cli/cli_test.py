@@ -839,6 +839,24 @@ class Words(unittest.TestCase):
                 self.assertFalse(pathlib.Path(out).exists())
         self.fails(['did you mean "decode"'], "tokenizer", "decod")
 
+    def test_runs_and_top_show_nan_and_an_evaluation_of_long_ago(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for name, loss in (("läufe", "null"), ("runs", "0.25")):
+                run = pathlib.Path(folder) / name
+                run.mkdir()
+                (run / "config.toml").write_text("[train]\nbatch = 64\n")
+                result = '{"step":7,"epoch":0,"test_loss":0.5,"accuracy":0.875,"perplexity":9}\n'
+                step = '{"step":8,"epoch":1,"loss":0.25}\n'
+                end = '{"step":9,"epoch":1,"loss":%s}\n' % loss
+                (run / "metrics.jsonl").write_text(result + 40_000 * step + end)
+            listed = weft("runs", folder).stdout
+            self.assertEqual({len(line) for line in listed.splitlines()}, {len(listed) // 3 - 1})
+            self.assertRegex(listed, r"läufe +ended +1 +9 +NaN +0.5 +0.875 +perplexity=9 ")
+            self.assertRegex(listed, r"runs +ended +1 +9 +0.25 +0.5 +0.875 +perplexity=9 ")
+            shown = weft("top", f"{folder}/läufe", "--once").stdout
+            for name, value in (("loss", "NaN "), ("test_loss", "0.5"), ("perplexity", "9")):
+                self.assertRegex(shown, rf"(?m)^{name} +{value}")
+
     def test_an_invalid_checkpoint_is_an_error_of_one_line(self):
         self.fails(["/nowhere is no folder"], "checkpoint", "ls", "/nowhere")
         with tempfile.TemporaryDirectory() as folder:

@@ -104,7 +104,10 @@ void print_memory(const plan::Step& step) {
   const auto gib = [](double bytes) { return figure(bytes / plan::kGiB, ""); };
   const std::size_t count = step.memory.size();
   for (std::size_t r = 0; r < count; ++r) {
-    if (count > 12 && r >= 6 && r + 4 < count) continue;
+    if (count > 12 && r >= 6 && r + 4 < count) {
+      if (r == 6) rows.push_back({"…", "", "", "", "", "", "", "", ""});
+      continue;
+    }
     const plan::Memory& m = step.memory[r];
     rows.push_back({std::to_string(r), gib(m.weights), gib(m.gradients), gib(m.optimizer),
                     gib(m.activations), gib(m.transient + m.fragmentation + m.context),

@@ -3,6 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/nn/module.h>
 
+#include "weft/base/json/json_writer.h"
+
 namespace weft::elastic {
 namespace {
 
@@ -20,6 +22,13 @@ Slices tensors_of(const torch::nn::Module& module) {
 }
 
 }  // namespace
+
+std::string in_decimal(const std::string& text) {
+  if (text.find('p') == std::string::npos) return text;
+  const auto number = value_of<double>(text);
+  // Names such as "ap50" are hexadecimal numbers too, but text_of() writes none so.
+  return number && text_of(*number) == text ? json_number(*number) : text;
+}
 
 const std::string& text_at(const Texts& texts, const std::string& key) {
   const auto found = texts.find(key);

@@ -124,6 +124,9 @@ std::optional<T> value_of(const std::string& text) {
   }
 }
 
+// The text for people: a fraction that text_of() has written is decimal. "1.8p+1" gives "3".
+std::string in_decimal(const std::string& text);
+
 // Throws Error(kCorrupt) if it is missing.
 const std::string& text_at(const Texts& texts, const std::string& key);
 // The text `key`, as a number. Throws Error(kCorrupt) if it is missing or no number.

@@ -95,6 +95,13 @@ TEST(State, GivesBackAModuleAndSimpleValues) {
   EXPECT_EQ(note, "first\nsecond");
 }
 
+TEST(State, HasFractionsThatAreShownInDecimalAndNamesThatStay) {
+  EXPECT_EQ(in_decimal(text_of(0.1)), "0.1");
+  EXPECT_EQ(in_decimal(text_of(3.0)), "3");
+  EXPECT_EQ(in_decimal(text_of(-2e-300)), "-2e-300");
+  for (const char* text : {"ap50", "perplexity", "p", "16", ""}) EXPECT_EQ(in_decimal(text), text);
+}
+
 // Two more steps after a load give the same weights as without it: the optimizer's state is whole.
 void expect_continues(
     const std::function<std::unique_ptr<torch::optim::Optimizer>(const std::vector<at::Tensor>&)>&

@@ -43,11 +43,8 @@ int columns_of(int fd) {
   return 80;
 }
 
-// Number of characters. Each character that is drawn here takes one column.
-int width_of(std::string_view text) {
-  return static_cast<int>(
-      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
-}
+// Each character that is drawn here takes one column.
+int width_of(std::string_view text) { return static_cast<int>(num_characters(text)); }
 
 std::string cut_to(const std::string& text, int columns) {
   std::size_t at = 0;

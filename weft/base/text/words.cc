@@ -31,6 +31,12 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
+std::size_t num_characters(std::string_view text) {
+  // All bytes of a character but its first one begin with the bits 10.
+  return static_cast<std::size_t>(
+      std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+}
+
 std::string one_line(std::string_view text, char instead) {
   std::string line(text);
   std::replace_if(

@@ -3,6 +3,7 @@
 
 #include <chrono>
 #include <concepts>
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -34,6 +35,9 @@ std::string joined(const Words& words, std::string_view between = ", ") {
   }
   return joined(texts, between);
 }
+
+// Number of characters of a text in UTF-8. A terminal draws most of them one column wide.
+std::size_t num_characters(std::string_view text);
 
 // The parts between separators, without empty ones.
 std::vector<std::string> split(std::string_view text, char separator);

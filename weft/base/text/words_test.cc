@@ -22,6 +22,11 @@ TEST(Words, JoinedHasTheSeparatorBetweenWordsOnly) {
   EXPECT_EQ(joined(names, "|"), "auto|shm");
 }
 
+TEST(Words, CharactersBeyondAsciiCountOnce) {
+  EXPECT_EQ(num_characters(""), 0U);
+  EXPECT_EQ(num_characters("läufe …"), 7U);
+}
+
 TEST(Words, SplitLeavesOutEmptyParts) {
   EXPECT_THAT(split("a,,b c,", ','), testing::ElementsAre("a", "b c"));
   EXPECT_THAT(split("", ','), testing::IsEmpty());

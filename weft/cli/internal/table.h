@@ -6,8 +6,8 @@
 
 namespace weft::cli {
 
-// Prints rows of equal length on stdout. The first column is aligned left, the others right. The
-// first row is the header.
+// Prints rows of equal length, in UTF-8, on stdout. The first column is aligned left, the others
+// right. The first row is the header.
 void print_table(const std::vector<std::vector<std::string>>& rows);
 
 }  // namespace weft::cli

@@ -6,6 +6,7 @@
 
 #include "weft/base/log.h"
 #include "weft/base/text/numbers.h"
+#include "weft/base/text/words.h"
 
 namespace weft::observe {
 
@@ -136,13 +137,14 @@ std::string table_of(std::span<const RankView> views, std::int64_t now) {
   for (const RankView& view : views) rows.push_back(row_of(view, now));
   std::vector<std::size_t> widths(rows[0].size());
   for (const auto& row : rows) {
-    for (std::size_t c = 0; c < row.size(); ++c) widths[c] = std::max(widths[c], row[c].size());
+    for (std::size_t c = 0; c < row.size(); ++c)
+      widths[c] = std::max(widths[c], num_characters(row[c]));
   }
   std::string text;
   for (const auto& row : rows) {
     for (std::size_t c = 0; c < row.size(); ++c) {
       const bool is_last = c + 1 == row.size();
-      text += row[c] + (is_last ? "\n" : std::string(widths[c] + 2 - row[c].size(), ' '));
+      text += row[c] + (is_last ? "\n" : std::string(widths[c] + 2 - num_characters(row[c]), ' '));
     }
   }
   return text;
