@@ -18,9 +18,9 @@ struct MetricsPoint {
 using MetricsSeries = std::map<std::string, std::vector<MetricsPoint>>;
 
 // The values of each name in a metrics.jsonl, in the order of the file. "epoch" is one of the
-// names. Reads at most the last `max_bytes`. A null, which Metrics writes for NaN and infinities, is
-// NaN. Skips other values that are not numbers, and lines that are cut or damaged. Empty if there
-// is no file.
+// names. Reads at most the last `max_bytes`. A null, which Metrics writes for NaN and infinities,
+// is NaN. Skips other values that are not numbers, and lines that are cut or damaged. Empty if
+// there is no file.
 MetricsSeries read_metrics(const std::string& file, std::int64_t max_bytes = std::int64_t{1} << 40);
 
 // The newest record of a metrics.jsonl that has `name`, as series of one point. Reads back from the
