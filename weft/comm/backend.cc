@@ -130,4 +130,9 @@ net::Host* host_of(c10d::Backend& backend) {
   return weft != nullptr ? weft->host() : nullptr;
 }
 
+std::vector<int> job_ranks_of(c10d::Backend& backend) {
+  const auto* const weft = dynamic_cast<const WeftBackend*>(&backend);
+  return weft != nullptr ? weft->job_ranks() : std::vector<int>();
+}
+
 }  // namespace weft::comm

@@ -13,6 +13,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 namespace c10d {
 class Backend;
@@ -108,7 +109,18 @@ c10::intrusive_ptr<c10d::Backend> make_reconfigurable_backend(c10::intrusive_ptr
 using AroundWait = void (*)(const std::function<void()>& wait);
 void set_around_wait(AroundWait around);
 
+// Returns a number that the `size` ranks which share `store` agree on, and that no earlier call of
+// any process over it has returned. Keys below it are new, whatever an earlier attempt of the job
+// has left in the store. torchrun has no such number: it counts the restarts of each node
+// separately. Collective. Throws kTimeout for a rank that does not come, and kPeerLost if the store
+// is gone. All ranks may then call it again.
+int agree_on_attempt(c10d::Store& store, int rank, int size, std::chrono::milliseconds timeout);
+
 // The host that the ranks of a weft backend share. Null for another backend or transport.
 net::Host* host_of(c10d::Backend& backend);
+
+// By rank of a weft backend: its rank in the job, as BackendOptions::job_ranks. Empty: the same
+// number, or another backend.
+std::vector<int> job_ranks_of(c10d::Backend& backend);
 
 }  // namespace weft::comm

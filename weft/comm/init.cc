@@ -67,6 +67,13 @@ std::string store_prefix(const std::string& run_id, int restart_count) {
   return "weft/" + run_id + "/" + std::to_string(restart_count);
 }
 
+// torchrun counts the restarts of each node separately. So one attempt may have different restart
+// counts, and two attempts may have equal ones. weft's launcher has one count for all ranks.
+bool counts_by_node(const Identity& identity) {
+  return is_variable_set("TORCHELASTIC_RUN_ID") && !is_variable_set("WEFT_LAUNCHER_PID") &&
+         !identity.mpi;
+}
+
 bool is_loopback(const sockaddr& address) {
   if (address.sa_family == AF_INET6)
     return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address).sin6_addr);
@@ -330,7 +337,15 @@ BackendOptions backend_options(const Identity& identity, const InitOptions& opti
 }
 
 // The group of a job that may have several ranks.
-Group meet(const Identity& identity, const InitOptions& options) {
+Group meet(const Identity& launched, const InitOptions& options) {
+  Identity identity = launched;
+  c10::intrusive_ptr<c10d::Store> attempts;  // keeps the store that rank 0 hosts
+  if (counts_by_node(identity) && !options.newcomer) {
+    attempts = c10::make_intrusive<c10d::PrefixStore>(
+        "weft/" + identity.run_id, store_of(identity, hosts_store(identity), options.timeout));
+    identity.restart_count =
+        agree_on_attempt(*attempts, identity.rank, identity.world, options.timeout);
+  }
   // Before anything that may fail on one rank only.
   const int before = groups_begun(identity, options.newcomer);
   BackendOptions backend;

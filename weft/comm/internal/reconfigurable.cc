@@ -50,7 +50,8 @@ ReconfigurableBackend::ReconfigurableBackend(StorePtr store, int rank, int size,
   shown_->enable_reconfigure = true;
 }
 
-int ReconfigurableBackend::place_among(const c10d::ReconfigureOptions& options, int* size) const {
+ReconfigurableBackend::Place ReconfigurableBackend::place_among(
+    const c10d::ReconfigureOptions& options) const {
   std::vector<std::string> handles;
   if (const auto* ordered = std::get_if<std::vector<std::string>>(&options.handles)) {
     handles = *ordered;
@@ -64,14 +65,13 @@ int ReconfigurableBackend::place_among(const c10d::ReconfigureOptions& options, 
   WEFT_REQUIRE(std::count(handles.begin(), handles.end(), handle_) == 1,
                "reconfigure: this process's handle must be once among the handles; collect those "
                "of get_reconfigure_handle() on all members");
-  *size = static_cast<int>(handles.size());
-  return static_cast<int>(mine - handles.begin());
+  return {static_cast<int>(mine - handles.begin()), static_cast<int>(handles.size()),
+          handles.front()};
 }
 
 ReconfigurableBackend::WorkPtr ReconfigurableBackend::reconfigure(
     const c10d::ReconfigureOptions& options) {
-  int size = 0;
-  const int rank = place_among(options, &size);
+  const auto [rank, size, leader] = place_among(options);
   BackendOptions how;
   BackendPtr before;
   {
@@ -88,8 +88,9 @@ ReconfigurableBackend::WorkPtr ReconfigurableBackend::reconfigure(
   // The handshake compares epochs, so it refuses a rank of another group.
   how.epoch = static_cast<std::uint32_t>(options.uuid);
   if (options.timeout) how.connect_timeout = *options.timeout;
-  auto store =
-      c10::make_intrusive<c10d::PrefixStore>("reconfigure/" + std::to_string(options.uuid), store_);
+  // A job that starts again on the same store may use the same uuids, with other processes.
+  auto store = c10::make_intrusive<c10d::PrefixStore>(
+      "reconfigure/" + std::to_string(options.uuid) + "/" + leader, store_);
   auto made = make_backend(std::move(store), rank, size, how);
   const std::lock_guard lock(mutex_);
   group_ = std::move(made);

@@ -92,7 +92,11 @@ class ReconfigurableBackend final : public c10d::Backend {
  private:
   // The backend of the present group. Throws kInvalidArgument without one.
   BackendPtr group() const;
-  int place_among(const c10d::ReconfigureOptions& options, int* size) const;
+  struct Place {
+    int rank, size;
+    std::string leader;  // the handle of rank 0
+  };
+  Place place_among(const c10d::ReconfigureOptions& options) const;
 
   const StorePtr store_;
   const std::string handle_;

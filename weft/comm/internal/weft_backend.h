@@ -65,6 +65,7 @@ class WeftBackend final : public c10d::Backend, public GroupBackend {
   net::Host* host() override { return engine_->host(); }
   const HostSplit* split() override { return engine_->split(); }
   std::string describe() const { return engine_->describe(); }
+  const std::vector<int>& job_ranks() const { return origin_.job_ranks; }
   Traffic traffic() const override;
   // No effect without related groups.
   void count(const Traffic& moved) const override {
