@@ -101,7 +101,7 @@ class Standstill(harness.FaultTest):
         self.ends(
             job, 200, within=10,
             last="weft: rank 1 was stopped by a signal, such as SIGSTOP; rank 0 waited for it: "
-            "Timeout: "
+            "Timeout{1}: "
         )
 
     def test_a_stopped_rank_in_shared_memory(self):

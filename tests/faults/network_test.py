@@ -213,7 +213,7 @@ class Network(harness.FaultTest):
             return data
 
         self.both_end(
-            self.meddled(stall, "comm.timeout_s=2"), "Timeout: ", "rank 0 failed", "rank 1 failed",
+            self.meddled(stall, "comm.timeout_s=2"), "Timeout", "rank 0 failed", "rank 1 failed",
             within=12
         )
 

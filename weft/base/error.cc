@@ -23,7 +23,7 @@ std::string render(Errc code, const std::string& message, const Error::Context& 
   if (context.rank >= 0)
     where += (where.empty() ? "rank " : ", rank ") + std::to_string(context.rank);
   std::string head = to_string(code);
-  if (code == Errc::kPeerLost && context.peer >= 0)
+  if ((code == Errc::kPeerLost || code == Errc::kTimeout) && context.peer >= 0)
     head += "{" + std::to_string(context.peer) + "}";
   return head + ": " + (where.empty() ? "" : where + ": ") + message;
 }

@@ -19,6 +19,13 @@ TEST(Error, ShowsCodePlaceAndMessageInOneLine) {
   EXPECT_EQ(error.message(), "the connection was closed");
 }
 
+TEST(Error, NamesTheRankThatDidNotComeInTime) {
+  const Error late(Errc::kTimeout, "rank 2 did not arrive", {"barrier", 0, 2});
+  EXPECT_STREQ(late.what(), "Timeout{2}: barrier, rank 0: rank 2 did not arrive");
+  const Error unknown(Errc::kTimeout, "no group could be formed", {"regroup", 0});
+  EXPECT_STREQ(unknown.what(), "Timeout: regroup, rank 0: no group could be formed");
+}
+
 TEST(Error, StaysOneLineForAnyQuotedText) {
   const Error error(Errc::kBadConfig, "unknown key \"a\nb\x1b[2J\"");
   EXPECT_EQ(error.message(), "unknown key \"a?b?[2J\"");

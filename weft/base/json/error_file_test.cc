@@ -55,7 +55,7 @@ TEST_F(ErrorFile, KeepsTheCodeAndThePeerOfAnError) {
   EXPECT_FALSE(write_error_file(Error(Errc::kTimeout, "rank 5 is late", {"all_reduce", 4, 5})));
   const auto cause = read_error_file(file_);
   ASSERT_TRUE(cause);
-  EXPECT_EQ(cause->message, "Timeout: all_reduce, rank 4: rank 5 is late");
+  EXPECT_EQ(cause->message, "Timeout{5}: all_reduce, rank 4: rank 5 is late");
   EXPECT_EQ(cause->code, Errc::kTimeout);
   EXPECT_EQ(cause->peer, 5);
 }
