@@ -359,6 +359,25 @@ def noted(rank, world):
     )
 
 
+def asks_early(rank, world):
+    """result() before and after the end of an operation."""
+    store = dist.distributed_c10d._get_default_store()
+    tensor = torch.ones(3)
+    if rank == 1:
+        store.get("asked")
+        dist.all_reduce(tensor)
+        return []
+    work = dist.all_reduce(tensor, async_op=True)
+    said = ""
+    try:
+        work.result()
+    except RuntimeError as error:
+        said = str(error)
+    store.set("asked", "yes")
+    work.wait()
+    return ["call wait() before result()" in said, work.result()[0].tolist()]
+
+
 def late_in(operation):
     """A body in which rank 1 does not come to the operation before rank 0 has given up."""
     def body(rank, world):
@@ -503,6 +522,9 @@ class Backend(unittest.TestCase):
 
     def test_names_the_rank_that_does_not_come(self):
         self.assertEqual(ranks.run(late, timeout=0.3, patience=30)[0], ["Timeout", 1])
+
+    def test_an_operation_has_no_result_before_its_end(self):
+        self.assertEqual(ranks.run(asks_early)[0], [True, [2.0] * 3])
 
     def test_a_timeout_names_the_operation_on_every_transport(self):
         for transport in ("shm", "tcp"):

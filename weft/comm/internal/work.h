@@ -7,6 +7,8 @@
 #include <string_view>
 #include <torch/csrc/distributed/c10d/Work.hpp>
 
+#include "weft/base/error.h"
+
 namespace weft::comm::internal {
 
 // Description of an operation: its title ("weft:all_reduce", static) and its inputs' shapes for
@@ -51,7 +53,11 @@ class WeftWork final : public c10d::Work {
 
   // Shows the wait in the position of the rank.
   bool wait(std::chrono::milliseconds timeout = kNoTimeout) override;
-  std::vector<at::Tensor> result() override { return results_; }
+  // Throws kInvalidArgument before the end of the operation.
+  std::vector<at::Tensor> result() override {
+    WEFT_REQUIRE(isCompleted(), "the operation has no result yet: call wait() before result()");
+    return results_;
+  }
   int sourceRank() const override { return source_; }
   uint64_t getSequencenumber() const override { return number_; }
   // A single operation cannot be canceled; the whole group is aborted.
