@@ -99,7 +99,15 @@ PYBIND11_MODULE(_C, m) {
           [](BackendOptions& options, const py::bytes& secret) { options.secret = secret; })
       .def_readwrite("timeout", &BackendOptions::timeout)
       .def_readwrite("alike", &BackendOptions::alike)
-      .def_readwrite("epoch", &BackendOptions::epoch);
+      .def_readwrite("epoch", &BackendOptions::epoch)
+      .def_readwrite("job_ranks", &BackendOptions::job_ranks);
+  m.def(
+      "agree_on_attempt",
+      [](const StorePtr& store, int rank, int size, std::chrono::milliseconds timeout) {
+        return weft::comm::agree_on_attempt(*store, rank, size, timeout);
+      },
+      Released());
+  m.def("job_ranks_of", [](const Backend& backend) { return weft::comm::job_ranks_of(*backend); });
   m.def(
       "make_backend",
       [](const StorePtr& store, int rank, int size, const BackendOptions& options) -> Backend {

@@ -91,6 +91,28 @@ def uncopied(rank, world):
     return said
 
 
+def copied_with_another_device(rank, world):
+    """copy_state() where torch makes tensors on another device by default."""
+    weights = torch.arange(5.0)
+    torch.set_default_device("meta")
+    try:
+        got = weft_torch.copy_state({"weights": weights} if rank == 0 else None, 0)
+    finally:
+        torch.set_default_device(None)
+    return got["weights"].tolist()
+
+
+def mesh_with_options(rank, world):
+    """A mesh whose group has a backend and options of its own."""
+    mesh = init_device_mesh(
+        "cpu", (world,), mesh_dim_names=("dp",),
+        backend_override={"dp": ("weft", weft_torch.Options(transport="tcp"))}
+    )
+    tensor = torch.ones(3)
+    dist.all_reduce(tensor, group=mesh.get_group("dp"))
+    return tensor.tolist()
+
+
 class Groups(unittest.TestCase):
     def test_only_the_number_of_elements_counts_as_over_gloo(self):
         expected = [[5.0, 12.0, [2, 3]], [5.0, 12.0, [6]]]
@@ -118,6 +140,12 @@ class Groups(unittest.TestCase):
         self.assertEqual(both[0][:4], expected)
         for said, error in zip(both[0][4:], ("RecursionError", "ValueError"), strict=True):
             self.assertIn(f"copy_state: the state cannot be copied: {error}: ", said)
+
+    def test_a_state_is_copied_whatever_the_default_device(self):
+        self.assertEqual(ranks.run(copied_with_another_device), [[0.0, 1.0, 2.0, 3.0, 4.0]] * 2)
+
+    def test_a_mesh_takes_options(self):
+        self.assertEqual(ranks.run(mesh_with_options), [[2.0] * 3] * 2)
 
     @unittest.skipIf(VERSION < (2, 14), "merges groups of Gloo only")
     def test_groups_merge(self):

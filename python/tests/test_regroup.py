@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import time
 import unittest
 from datetime import timedelta
 
@@ -180,6 +181,105 @@ def had_other_groups(rank):
     return sums + [_sum_of(one, rank, 3), _sum_of(two, rank, 3)]
 
 
+def adds_up(rank):
+    """The sums of a default group and of another group."""
+    weft_torch.init_process_group(timeout=timedelta(seconds=20))
+    total, part = torch.ones(1), torch.ones(1)
+    dist.all_reduce(total)
+    dist.all_reduce(part, group=dist.new_group([0, 1]))
+    dist.destroy_process_group()
+    return total.item(), part.item()
+
+
+def waits_in_backward(rank):
+    """Rank 1 does not come to the backward pass before rank 0 has given up."""
+    weft_torch.init_process_group(timeout=timedelta(seconds=40))
+    model = DistributedDataParallel(torch.nn.Linear(8, 1))
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:
+        return store.get("gave up")
+    dist.group.WORLD._get_backend(torch.device("cpu")).options._timeout = timedelta(seconds=0.2)
+    try:
+        model(torch.ones(2, 8)).sum().backward()
+    except RuntimeError as error:
+        said = weft_torch.is_loss(error), str(error)
+    store.set("gave up", "yes")
+    return said
+
+
+def dies_after_a_barrier(rank, lost):
+    """The lost rank is killed when all ranks have come to the barrier."""
+    with contextlib.suppress(RuntimeError):  # the rank may be gone before it ends here
+        dist.barrier()
+    if rank == lost:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def in_debug_mode(rank):
+    """torch wraps the backend."""
+    dist.set_debug_level(dist.DebugLevel.DETAIL)
+    weft_torch.init_process_group(timeout=timedelta(seconds=40))
+    dies_after_a_barrier(rank, 1)
+    begin = time.monotonic()
+    size = weft_torch.regroup(wait=timedelta(seconds=20)).world_size
+    took = time.monotonic() - begin
+    total = torch.ones(1)
+    dist.all_reduce(total)
+    return size, total.item(), took < 10
+
+
+def over_gloo_now(rank):
+    """A default group of weft, and then one of Gloo."""
+    weft_torch.init_process_group(timeout=timedelta(seconds=40))
+    dist.destroy_process_group()
+    dist.init_process_group("gloo")
+    try:
+        weft_torch.regroup()
+    except ValueError as error:
+        said = str(error)
+    dist.barrier()
+    return said
+
+
+def loses_a_rank_of_a_part(rank):
+    """After the loss of rank 0, the others have other numbers in the default group."""
+    weft_torch.init_process_group(timeout=timedelta(seconds=40))
+    dies_after_a_barrier(rank, 0)
+    weft_torch.regroup()
+    part = dist.new_group([1, 2])
+    if rank == 1:
+        return None
+    try:
+        dist.barrier(part)
+        if rank == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+        dist.all_reduce(torch.ones(3), group=part)
+    except weft_torch.Error as error:
+        return error.code, error.rank, error.peer, "rank 3 of the job" in str(error)
+
+
+def keeps_torchs_allocator(rank):
+    """Groups without options beside a default group with a choice."""
+    options = weft_torch.Options(shared_allocator=False)
+    weft_torch.init_process_group(timeout=timedelta(seconds=40), pg_options=options)
+    dist.barrier(dist.new_group([0, 1]))
+    shared = weft_torch.is_shared(torch.empty(100_000))
+    dist.destroy_process_group()
+    return shared
+
+
+def finds_the_store_host(rank):
+    """With a store of the program, and with one that has no host."""
+    port = int(os.environ["MASTER_PORT"])
+    store = dist.PrefixStore("job", dist.TCPStore("127.0.0.2", port, is_master=False))
+    limit, hosts = timedelta(seconds=1), []
+    for place in (store, dist.HashStore()):
+        hosts.append(weft_torch.make_options(weft_torch.Options(), limit, place).store_host)
+    del os.environ["MASTER_ADDR"]
+    options = weft_torch.make_options(weft_torch.Options(), limit, dist.HashStore())
+    return [*hosts, options.store_host == socket.gethostname()]
+
+
 def _child(body, rank, world, port, extra, path):
     ranks.shows_where_it_is()
     torch.set_num_threads(1)
@@ -309,15 +409,44 @@ class Regroup(Jobs):
         self.assertEqual(job.answers(), [[1, 1, 3, 2, 3, 3], [3, 2, 3, 3], [3, 3, 3]])
 
     def test_a_rank_that_gave_up_meets_the_others_under_one_number(self):
-        store, numbers = dist.HashStore(), []
+        store, numbers, limit = dist.HashStore(), [], timedelta(seconds=20)
         for rank in (0, 0, 1):  # rank 0 tries twice before rank 1 comes
-            weft_torch.regrouping.begin_default(store, rank)
+            weft_torch.regrouping.begin_default(store, rank, 2, limit)
             numbers.append(weft_torch.regrouping._number)
         weft_torch.regrouping.end_default(store)
         for rank in (1, 0):
-            weft_torch.regrouping.begin_default(store, rank)
+            weft_torch.regrouping.begin_default(store, rank, 2, limit)
             numbers.append(weft_torch.regrouping._number)
         self.assertEqual(numbers, ["0", "1", "1", "2", "2"])
+
+    def test_ranks_meet_again_when_torchrun_has_restarted_one_of_two_nodes(self):
+        job = self.launched(2, TORCHELASTIC_RUN_ID="job")
+        for counts in ("00", "01"):  # torchrun counts the restarts of each node separately
+            for rank, count in enumerate(counts):
+                job.start(adds_up, rank, TORCHELASTIC_RESTART_COUNT=count)
+            for process in job.processes:
+                process.join(60)
+        self.assertEqual(job.answers(), [(2.0, 2.0)] * 4)
+
+    def test_a_timeout_in_backward_is_a_loss(self):
+        job = self.launched(2)
+        for rank in range(2):
+            job.start(waits_in_backward, rank)
+        is_loss, text = job.answers()[0]
+        self.assertTrue(is_loss, text)
+
+    def test_a_group_in_debug_mode_forms_again_without_a_wait_for_the_killed_rank(self):
+        job = self.launched(3)
+        for rank in range(3):
+            job.start(in_debug_mode, rank)
+        self.assertEqual(job.answers(), [(2, 2.0, True), -signal.SIGKILL, (2, 2.0, True)])
+
+    def test_a_default_group_of_another_backend_says_what_to_do(self):
+        job = self.launched(2)
+        for rank in range(2):
+            job.start(over_gloo_now, rank)
+        for said in job.answers():
+            self.assertIn("there is no group to form again", said)
 
     def test_copies_the_state_of_one_rank(self):
         job = self.launched(2)
@@ -340,6 +469,30 @@ class Regroup(Jobs):
         self.assertFalse(weft_torch.is_loss(RuntimeError("shape mismatch: PeerLost")))
         self.assertFalse(weft_torch.is_loss(ValueError("PeerLost")))
         self.assertTrue(weft_torch.is_loss(RuntimeError("PeerLost{1}: all_reduce, rank 0: gone")))
+        self.assertTrue(weft_torch.is_loss(RuntimeError("Timeout{1}: barrier, rank 0: late")))
+        self.assertFalse(weft_torch.is_loss(RuntimeError("Timeout: regroup, rank 0: too few")))
+
+
+class OtherGroups(Jobs):
+    """Groups beside the default group."""
+
+    def test_errors_name_ranks_of_the_job(self):
+        job = self.launched(4)
+        for rank in range(4):
+            job.start(loses_a_rank_of_a_part, rank)
+        killed = -signal.SIGKILL
+        self.assertEqual(job.answers(), [killed, None, ("PeerLost", 2, 3, True), killed])
+
+    def test_the_default_group_chooses_the_allocator(self):
+        job = self.launched(2)
+        for rank in range(2):
+            job.start(keeps_torchs_allocator, rank)
+        self.assertEqual(job.answers(), [False, False])
+
+    def test_the_route_to_the_store_gives_the_address_of_a_rank(self):
+        job = self.launched(1)
+        job.start(finds_the_store_host, 0)
+        self.assertEqual(job.answers(), [["127.0.0.2", "127.0.0.1", True]])
 
 
 def reconfigures(rank):

@@ -9,6 +9,7 @@ read each other's tensors in place; ranks of different hosts use TCP. Errors are
 
 import dataclasses
 import os
+import socket
 from datetime import timedelta
 from typing import Any
 
@@ -50,7 +51,8 @@ _C = _load()
 class Error(dist.DistBackendError):
     """An error of weft. `code` is InvalidArgument, Timeout, PeerLost, Aborted, Unavailable,
     BadConfig or Internal. `operation` is the operation that failed, `rank` the rank that reports
-    the error, and `peer` the rank at fault, or -1."""
+    the error, and `peer` the rank at fault, or -1: ranks of the job, also in groups of
+    new_group()."""
 
     code: str
     operation: str
@@ -69,11 +71,30 @@ class Options:
     # route to the master; 127.0.0.1 on one host.
     interface: str = ""
     # False: torch's CPU allocator is not replaced, and tensors are copied into shared memory and
-    # back.
+    # back. The choice of the default group also counts for groups without options.
     shared_allocator: bool = True
     # Texts that must be equal on all ranks, by what they describe, such as {"model": repr(model)}.
     # A rank with other texts is refused with the difference.
     alike: dict[str, str] = dataclasses.field(default_factory=dict)
+
+    # Not a field: DeviceMesh reads it in the options of its groups. None: the default timeout.
+    _timeout = None
+
+
+_shared_allocator = True  # the choice of the last default group
+
+
+def default_options(given: Any) -> Options:
+    """The options of a default group."""
+    global _shared_allocator
+    options = given if isinstance(given, Options) else Options()
+    _shared_allocator = options.shared_allocator
+    return options
+
+
+def group_options(given: Any = None) -> Options:
+    """The options of another group."""
+    return given if isinstance(given, Options) else Options(shared_allocator=_shared_allocator)
 
 
 def _job_secret() -> bytes:
@@ -88,14 +109,22 @@ def _job_secret() -> bytes:
 _LONGEST = timedelta(days=36500)
 
 
-def make_options(options: Options, timeout: timedelta) -> Any:
-    """The options of the compiled part."""
+def _store_host(store: dist.Store) -> str:
+    """The host of the store. The route to it leads to the other hosts."""
+    base = regrouping._base(store)
+    if isinstance(base, dist.TCPStore):
+        return base.host
+    return os.environ.get("MASTER_ADDR") or socket.gethostname()
+
+
+def make_options(options: Options, timeout: timedelta, store: dist.Store) -> Any:
+    """The options of the compiled part, for a group whose ranks meet over `store`."""
     if options.shared_allocator:
         _C.share_memory()
     how = _C.BackendOptions()
     how.transport = options.transport or os.environ.get("WEFT_TRANSPORT") or "auto"
     how.interface = options.interface or os.environ.get("WEFT_INTERFACE", "")
-    how.store_host = os.environ.get("MASTER_ADDR", "127.0.0.1")
+    how.store_host = _store_host(store)
     how.secret = _job_secret()
     how.timeout = timeout if abs(timeout) < _LONGEST else _LONGEST
     how.alike = options.alike
@@ -115,13 +144,16 @@ def _form(where: Any, options: Any) -> Any:
     is_default = not where.global_ranks_in_group
     if is_default and (formed := regrouping.take_formed()) is not None:
         return formed.backend
-    how = make_options(options if isinstance(options, Options) else Options(), where.timeout)
+    chosen = default_options(options) if is_default else group_options(options)
+    how = make_options(chosen, where.timeout, where.store)
     if getattr(where, "enable_reconfigure", False):  # from torch 2.14 on
         regrouping.begin_reconfigurable()
         store = regrouping.own_store(where.store)
         return _C.make_reconfigurable_backend(store, where.group_rank, where.group_size, how)
     if is_default:
-        regrouping.begin_default(where.store, where.group_rank)
+        regrouping.begin_default(where.store, where.group_rank, where.group_size, how.timeout)
+    else:
+        how.job_ranks = regrouping.job_ranks(where.global_ranks_in_group)
     store = regrouping.own_store(where.store)
     backend = _C.make_backend(store, where.group_rank, where.group_size, how)
     if is_default:
@@ -131,12 +163,6 @@ def _form(where: Any, options: Any) -> Any:
 
 
 dist.Backend.register_backend("weft", _create, extended_api=True, devices=["cpu"])
-
-
-def _moves_cpu_tensors(group: dist.ProcessGroup) -> bool:
-    """Whether weft has the CPU tensors of the group, also in one like "cpu:weft,cuda:nccl"."""
-    cpu = torch.device("cpu")
-    return cpu in group._device_types and group._get_backend(cpu).name() == "weft"
 
 
 _torch_monitored_barrier = dist.monitored_barrier
@@ -149,7 +175,7 @@ def monitored_barrier(
 ) -> None:
     """dist.monitored_barrier for weft's groups too; that of torch 2.13 works for Gloo only. Rank
     0's error names the ranks that did not arrive."""
-    if dist.get_rank(group) < 0 or not _moves_cpu_tensors(group or dist.group.WORLD):
+    if dist.get_rank(group) < 0 or regrouping.weft_backend(group or dist.group.WORLD) is None:
         return _torch_monitored_barrier(group, timeout, wait_all_ranks)
     group = group or dist.group.WORLD
     timeout = timedelta(seconds=timeout) if isinstance(timeout, (int, float)) else timeout

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from . import _C, Options, _moves_cpu_tensors, make_options, regrouping
+from . import _C, group_options, make_options, regrouping
 
 
 def _own_backend(group: dist.ProcessGroup) -> dist.Backend:
@@ -23,9 +23,10 @@ def _own_backend(group: dist.ProcessGroup) -> dist.Backend:
     store = regrouping.own_store(dist.distributed_c10d._get_process_group_store(group))
     number = store.add(f"codecs/{group.rank()}", 1)  # the same on all ranks of the group
     store = dist.PrefixStore(f"codec/{number}", store)
-    if _moves_cpu_tensors(group):
-        return _C.duplicate(group._get_backend(torch.device("cpu")), store)
-    how = make_options(Options(), dist.default_pg_timeout)
+    if (backend := regrouping.weft_backend(group)) is not None:
+        return _C.duplicate(backend, store)
+    how = make_options(group_options(), dist.default_pg_timeout, store)
+    how.job_ranks = regrouping.job_ranks(dist.get_process_group_ranks(group))
     return _C.make_backend(store, group.rank(), group.size(), how)
 
 

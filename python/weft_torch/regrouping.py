@@ -30,9 +30,11 @@ import torch.distributed as dist
 from . import _C
 
 # Errors of a rank that ended because of another one, as weft_torch.Error and in the text of the
-# RuntimeError that backward() makes of it.
+# RuntimeError that backward() makes of it. The text of a timeout names the late rank in braces.
 _LOSSES = ("PeerLost", "Aborted")
-_LOSS_TEXT = re.compile(r"^(\[weft\] )?(PeerLost|Aborted)\b")
+_LOSS_TEXT = re.compile(
+    r"^(\[weft\] )?(PeerLost\b|Aborted\b|(Timed out waiting: )?Timeout\{\d+\})"
+)
 
 _JOIN_LIMIT = timedelta(seconds=30)  # as weft/elastic/recovery.cc
 
@@ -73,12 +75,44 @@ def _base(store: dist.Store) -> dist.Store:
     return store
 
 
+def weft_backend(group: dist.ProcessGroup) -> Any:
+    """weft's backend of the group's CPU tensors, also in a group like "cpu:weft,cuda:nccl". None:
+    another backend has them."""
+    cpu = torch.device("cpu")
+    if cpu not in group._device_types:
+        return None
+    backend = group._get_backend(cpu)
+    while hasattr(backend, "wrapped_pg"):  # by TORCH_DISTRIBUTED_DEBUG=DETAIL
+        backend = backend.wrapped_pg
+    return backend if backend.name() == "weft" else None
+
+
+def job_ranks(ranks: list[int]) -> list[int]:
+    """The ranks in the job of some ranks of the default group. Empty: they are 0, 1, …"""
+    backend = weft_backend(dist.group.WORLD)
+    of_default = [] if backend is None else _C.job_ranks_of(backend)
+    of_job = [of_default[rank] for rank in ranks] if of_default else list(ranks)
+    return [] if of_job == list(range(len(of_job))) else of_job
+
+
+def _is_under_torchrun() -> bool:
+    """torchrun counts the restarts of each node separately. weft's launcher, which has the same
+    variables, has one count for all ranks."""
+    return bool(os.environ.get("TORCHELASTIC_RUN_ID")) and not os.environ.get("WEFT_LAUNCHER_PID")
+
+
+def _attempt() -> str:
+    """The number of the attempt by weft's launcher, which keeps its store when it starts the ranks
+    again."""
+    return os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
+
+
 def _store_and_epoch(base: dist.Store, number: str) -> tuple[dist.Store, int]:
     """Where the ranks of a world form their group again, and the first epoch. The launcher writes
     there which ranks are gone (comm::gone_ranks_key). Worlds that one job makes one after another
     have different epochs."""
     run = os.environ.get("TORCHELASTIC_RUN_ID") or "none"
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
+    attempt = f"torchrun/{number}" if _is_under_torchrun() else _attempt()
     return dist.PrefixStore(f"weft/{run}/{attempt}", base), int(number) << 16
 
 
@@ -94,17 +128,22 @@ def _wait_for(store: dist.Store, key: str, limit: timedelta) -> str:
 
 
 def _of_attempt(store: dist.Store) -> dist.Store:
-    """torchrun keeps its store when it starts the ranks again."""
-    attempt = os.environ.get("TORCHELASTIC_RESTART_COUNT") or "0"
-    return dist.PrefixStore(f"weft/{attempt}", store)
+    """The part of the store where the ranks of one attempt number their groups. Under torchrun it
+    serves all attempts: each default group has a new number there, and reconfigure() uses handles
+    that no other process has."""
+    return dist.PrefixStore(f"weft/{'torchrun' if _is_under_torchrun() else _attempt()}", store)
 
 
-def begin_default(store: dist.Store, rank: int) -> None:
+def begin_default(store: dist.Store, rank: int, size: int, timeout: timedelta) -> None:
     """Numbers the default group that this rank is about to form. The number is agreed through the
     store, since its processes may have had different groups before: it is that of the first group
-    that has not formed yet and that this rank has not tried to form."""
+    that has not formed yet and that this rank has not tried to form. Under torchrun it is a new
+    one, and the call waits for the other ranks."""
     global _number
     shared = _of_attempt(store)
+    if _is_under_torchrun():
+        _number = str(_C.agree_on_attempt(shared, rank, size, timeout))
+        return
     _number = shared.compare_set("number", "", "0").decode()
     while shared.add(f"came/{_number}/{rank}", 1) > 1:  # that attempt has failed
         _next_number(shared)
@@ -117,13 +156,15 @@ def _next_number(shared: dist.Store) -> None:
 
 def end_default(store: dist.Store) -> None:
     """The default group has formed: its ranks, and others, form the next one under a new number."""
-    shared = _of_attempt(store)
-    shared.compare_set("number", _number, str(int(_number) + 1))
+    if not _is_under_torchrun():
+        shared = _of_attempt(store)
+        shared.compare_set("number", _number, str(int(_number) + 1))
 
 
 def begin_reconfigurable() -> None:
     """Its processes form groups without a common call, so each counts its own."""
-    global _number, _reconfigurable
+    global _number, _reconfigurable, _world
+    _world = None  # reconfigure() forms such a group again
     _reconfigurable += 1
     _number = f"reconfigurable/{_reconfigurable}"
 
@@ -204,18 +245,17 @@ def init_process_group(
     Raises weft_torch.Error BadConfig with the difference if this process runs another version of
     weft or torch, or differs in Options.alike."""
     global _world
-    from . import Options, make_options
+    from . import default_options, make_options
 
     if not is_newcomer():
         limit = {"timeout": timeout} if timeout else {}
         dist.init_process_group(backend, pg_options=pg_options, **limit, **more)
         return Regrouped(dist.get_rank(), dist.get_world_size(), [], None)
-    options = pg_options if isinstance(pg_options, Options) else Options()
     wait = timeout or timedelta(minutes=5)
     rank = int(os.environ["RANK"])
     found, _, _ = next(dist.rendezvous("env://", rank, int(os.environ["WORLD_SIZE"]), timeout=wait))
     base = _base(found)
-    how = make_options(options, timeout or dist.default_pg_timeout)
+    how = make_options(default_options(pg_options), timeout or dist.default_pg_timeout, base)
     store, how.epoch = _store_and_epoch(base, _wait_for(base, "weft_torch/world", wait))
     _C.tell_launcher("joining")
     formed = _C.join(store, how, wait, rank)
@@ -241,7 +281,8 @@ def regroup(
     Raises weft_torch.Error: Timeout if too few ranks come, Aborted if the others went on without
     this rank, PeerLost if the store is gone (with torchrun and weft run, the launcher has it).
     Raises ValueError if there is no default group of the weft backend."""
-    if _world is None or not dist.is_initialized():
+    backend = weft_backend(dist.group.WORLD) if dist.is_initialized() else None
+    if _world is None or backend is None:
         raise ValueError(
             "there is no group to form again: call weft_torch.init_process_group() with at least "
             "two ranks first"
@@ -255,7 +296,6 @@ def regroup(
     options.at_least = min_ranks or least or (size if launched else 1)
     options.wait, options.timeout = wait, timeout
     _world.backend = dist.get_backend()
-    backend = dist.group.WORLD._get_backend(torch.device("cpu"))
     formed = _C.regroup(backend, _world.regroup_data, options)
     del backend
     dist.destroy_process_group()

@@ -36,7 +36,7 @@ def _build(outline: Any, tensors: list[torch.Tensor]) -> Any:
     ((kind, content),) = outline.items()
     if kind == "tensor":
         dtype, *shape = content
-        tensors.append(torch.empty(shape, dtype=getattr(torch, dtype)))
+        tensors.append(torch.empty(shape, dtype=getattr(torch, dtype), device="cpu"))
         return tensors[-1]
     if kind == "dict":
         return {_build(k, tensors): _build(v, tensors) for k, v in content}
@@ -60,11 +60,11 @@ def copy_state(state: Any, source: int, group: dist.ProcessGroup | None = None) 
             if not why.startswith("copy_state: "):
                 why = f"copy_state: the state cannot be copied: {type(error).__name__}: {why}"
             text, sign = why.encode(errors="replace"), -1
-    length = torch.tensor([sign * len(text)])
+    length = torch.tensor([sign * len(text)], device="cpu")
     dist.broadcast(length, group=group, group_src=source)
     size = abs(int(length))
     raw = torch.frombuffer(bytearray(text), dtype=torch.uint8) if mine else None
-    raw = torch.empty(size, dtype=torch.uint8) if raw is None else raw
+    raw = torch.empty(size, dtype=torch.uint8, device="cpu") if raw is None else raw
     dist.broadcast(raw, group=group, group_src=source)
     if int(length) < 0:
         raise TypeError(bytes(raw.tolist()).decode())
