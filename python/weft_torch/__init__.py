@@ -68,7 +68,7 @@ class Options:
     # "auto", "shm" or "tcp". Environment: WEFT_TRANSPORT.
     transport: str = ""
     # The address that TCP listens on. Environment: WEFT_INTERFACE. Default: the address with the
-    # route to the master; 127.0.0.1 on one host.
+    # route to the host of the store; 127.0.0.1 on one host.
     interface: str = ""
     # False: torch's CPU allocator is not replaced, and tensors are copied into shared memory and
     # back. The choice of the default group also counts for groups without options.
