@@ -103,7 +103,7 @@ TEST(ShardsOfSharded, HaveParametersWithoutEntries) {
     replicate(
         2,
         [&](Group group) {
-          const auto parts = make_parts({});
+          auto parts = make_parts({});
           parts[1]->register_parameter("none", torch::empty({0, 4}, at::kDouble));
           Sharded model(blocks_of(parts), group, optimizer_spec(kOptions, {}),
                         options_of(stage, Weights::kPrivate));
