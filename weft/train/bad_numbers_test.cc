@@ -235,7 +235,8 @@ TEST(BadNumbers, TheLossOfAnEpochIsTheMeanOverTheStepsThatAreNotSkipped) {
     if (options.strategy.name != "downpour") continue;
     const auto metrics = observe::read_metrics(folder / "run/metrics.jsonl");
     for (const auto& point : metrics.at("loss")) {
-      if (!std::isnan(point.value)) EXPECT_DOUBLE_EQ(point.value, 3);
+      if (std::isnan(point.value)) continue;
+      EXPECT_DOUBLE_EQ(point.value, 3);
     }
   }
 }
