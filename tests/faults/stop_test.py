@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import shutil
 import signal
 import termios
 
@@ -55,6 +56,27 @@ class Stop(harness.FaultTest):
         os.write(keyboard, b"\x03")
         self.ends(job, 130, ["stopped by a signal"], within=5)
         os.close(keyboard)
+
+    def test_a_signal_to_all_processes_of_the_job(self):
+        for number in (signal.SIGTERM, signal.SIGUSR1):
+            with self.subTest(number):
+                shutil.rmtree(self.folder / "runs", ignore_errors=True)
+                job = self.train(2, env=harness.SLEEPS)
+                job.wait_for_steps(3)
+                for pid, _ in job.processes():
+                    os.kill(pid, number)
+                self.ends(job, 143, ["stopped by a signal; go on with"], within=5)
+                self.assertNotEqual(os.listdir(self.folder / "runs/run/ckpt"), [])
+
+    def test_the_reader_of_the_output_ends(self):
+        reader, writer = os.pipe()
+        job = self.train(2, stdout=writer, stderr=writer, env=harness.SLEEPS)
+        os.close(writer)
+        job.wait_for_steps(3)
+        os.close(reader)
+        os.kill(job.process.pid, signal.SIGTERM)
+        self.ends(job, 143, within=5)
+        self.assertNotEqual(os.listdir(self.folder / "runs/run/ckpt"), [])
 
     def test_SIGINT_before_the_ranks_have_met(self):
         job = self.train(2)

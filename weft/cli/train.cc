@@ -1,15 +1,19 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cmath>
 #include <csignal>
+#include <cstdint>
 #include <cstdlib>
+#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <utility>
 
 #include "weft/base/json/error_file.h"
 #include "weft/base/log.h"
+#include "weft/base/process/output.h"
 #include "weft/base/text/numbers.h"
 #include "weft/base/text/words.h"
 #include "weft/checkpoint/checkpoint.h"
@@ -18,6 +22,7 @@
 #include "weft/cli/internal/start_ranks.h"
 #include "weft/comm/init.h"
 #include "weft/components/components.h"
+#include "weft/launch/limits.h"
 #include "weft/launch/live_page.h"
 #include "weft/observe/progress.h"
 #include "weft/observe/run/run_folder.h"
@@ -34,7 +39,8 @@ namespace {
 
 constexpr std::chrono::milliseconds kGrace = std::chrono::seconds(30);
 
-volatile std::sig_atomic_t stop_signal = 0, grace_s = 0;
+volatile std::sig_atomic_t stop_signal = 0, grace_s = 0;  // no grace_s under a launcher of weft
+std::atomic<std::int64_t> stopped_ms = 0;                 // when stop_signal came
 
 // Without a launcher of weft, which would do it.
 void end_after_grace(int) {
@@ -43,9 +49,21 @@ void end_after_grace(int) {
   ::_exit(128 + SIGKILL);  // 128 + SIGTERM says that a checkpoint was saved
 }
 
+std::int64_t now_ms() {
+  timespec now{};
+  ::clock_gettime(CLOCK_MONOTONIC, &now);
+  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
+}
+
 void request_stop(int number) {
-  stop_signal = number;
-  if (grace_s > 0) ::alarm(static_cast<unsigned>(grace_s));
+  if (stop_signal == 0) {
+    stopped_ms = now_ms();  // first: another signal may come in between
+    stop_signal = number;
+    if (grace_s > 0) ::alarm(static_cast<unsigned>(grace_s));
+  } else if (grace_s > 0 && now_ms() - stopped_ms >= launch::kOneRequest.count()) {
+    ::signal(number, SIG_DFL);
+    ::raise(number);
+  }
 }
 
 // For a signal that is ignored: only the launcher's counts.
@@ -53,9 +71,10 @@ void request_stop_of_launcher(int number, siginfo_t* info, void*) {
   if (info->si_code == SI_USER && info->si_pid == ::getppid()) request_stop(number);
 }
 
-// The first signal requests a checkpoint and a clean exit. A second one ends the process at once. A
-// signal that this process ignores, as after nohup, stays ignored. But the launcher asks its ranks
-// to stop by SIGTERM.
+// The first signal requests a checkpoint and a clean exit. A second request (launch::kOneRequest)
+// ends the process at once. But a rank of weft's launcher is killed by the launcher alone, since a
+// signal to all processes of a job reaches it twice. A signal that this process ignores, as after
+// nohup, stays ignored. But the launcher asks its ranks to stop by SIGTERM.
 void watch_signals(const launch::Going& going) {
   if (rank_link::launcher() == nullptr) {
     const double grace = std::chrono::duration<double>(going.grace.value_or(kGrace)).count();
@@ -73,7 +92,7 @@ void watch_signals(const launch::Going& going) {
       action.sa_flags = SA_SIGINFO | SA_RESTART;
     } else {
       action.sa_handler = request_stop;
-      action.sa_flags = SA_RESETHAND | SA_RESTART;
+      action.sa_flags = SA_RESTART;
     }
     ::sigaction(number, &action, nullptr);
   }
@@ -136,6 +155,7 @@ std::string how_to_go_on(const std::string& run, const std::string& dir) {
 int train_rank(const TrainCommand& command, const Config& config, const std::string& file,
                bool resume, double least) {
   use_threads();
+  outlive_readers();
   train::TrainerOptions options;
   options.recipe = train::recipe_name(file);
   options.resume = resume;

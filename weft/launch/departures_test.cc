@@ -13,6 +13,7 @@
 namespace weft::launch::internal {
 namespace departures_test {
 
+using std::chrono::milliseconds;
 using std::chrono::seconds;
 
 class DeparturesTest : public testing::Test {
@@ -48,18 +49,28 @@ class DeparturesTest : public testing::Test {
 
 TEST_F(DeparturesTest, EndTheLauncherAsRanksThatSaveTheirCheckpoint) {
   EXPECT_EQ(departures_.stop_code(), 128 + SIGTERM);
-  departures_.on_signal(SIGHUP, false);
+  departures_.on_signal(SIGHUP, false, kStart);
   EXPECT_EQ(departures_.stop_code(), 128 + SIGTERM);
 }
 
 TEST_F(DeparturesTest, EndTheLauncherAsRanksAfterCtrlC) {
-  departures_.on_signal(SIGINT, false);
+  departures_.on_signal(SIGINT, false, kStart);
   EXPECT_EQ(departures_.stop_code(), 128 + SIGINT);
+}
+
+// A closed terminal sends SIGHUP twice within a millisecond, and the second request kills.
+TEST_F(DeparturesTest, CountSignalsThatComeTogetherAsOneRequest) {
+  departures_.on_signal(SIGHUP, false, kStart);
+  departures_.on_signal(SIGHUP, false, kStart + milliseconds(1));
+  departures_.on_signal(SIGTERM, false, kStart + kOneRequest - milliseconds(1));
+  EXPECT_EQ(node_.situation.stop_signals, 1);
+  departures_.on_signal(SIGHUP, false, kStart + kOneRequest);
+  EXPECT_EQ(node_.situation.stop_signals, 2);
 }
 
 TEST_F(DeparturesTest, SpareAReplacementThatHasNotJoinedTheOthers) {
   replaced(node_.situation, 1);
-  departures_.on_signal(SIGTERM, false);
+  departures_.on_signal(SIGTERM, false, kStart);
   EXPECT_TRUE(gets(SIGTERM, 0));
   EXPECT_TRUE(has_got_none(1));
 }

@@ -105,7 +105,7 @@ struct LaunchOptions {
   Scaling scaling;
   ParameterServers servers;
   // Signals forwarded to the ranks. USR1 and USR2 are only forwarded. Any other signal also starts
-  // the grace period, and a second one kills. Without USR1 here, USR1 is such a request too: the
+  // the grace period, and a second one, at least 0.5 s later, kills. Without USR1 here, USR1 is such a request too: the
   // ranks get SIGTERM.
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 

@@ -215,6 +215,23 @@ TEST(LaunchSlow, EndsOnASignalAlthoughNobodyReadsItsOutput) {
               HasSubstr("weft: 14 bytes of output were dropped: nobody read them\n"));
 }
 
+// As in weft run … 2>&1 | tee log, when tee ends.
+TEST(LaunchSlow, RunsOnAfterTheReaderOfItsOutputHasEnded) {
+  auto [reader, writer] = internal::make_pipe("a test");
+  reader.reset();
+  Folder folder;
+  ProcessOptions options;
+  options.stdout_fd = options.stderr_fd = writer.get();
+  options.environment = {"TMPDIR=" + folder.path.string()};
+  options.call = [] {
+    ::signal(SIGPIPE, SIG_DFL);
+    return launch(child(2, {"out:text", "err:text"}));
+  };
+  const auto status = Process(options).wait(Deadline::in(std::chrono::seconds(60)));
+  ASSERT_TRUE(status);
+  EXPECT_EQ(status->describe(), "exit code 0");
+}
+
 TEST(LaunchSlow, NamesTheLogOfTheRankThatFailed) {
   auto options = child(1, {"err:why", "exit:1"});
   Folder folder;
@@ -264,7 +281,11 @@ TEST(LaunchSlow, KillsAtOnceOnASecondSignal) {
   });
   launcher.await({"r0"});
   ::kill(launcher.pid(), SIGTERM);
-  ::kill(launcher.pid(), SIGHUP);  // another signal: two equal ones may be delivered as one
+  // Signals that come at once are one request.
+  const auto deadline = Deadline::in(std::chrono::seconds(60));
+  for (const auto pid = std::to_string(launcher.pid());
+       !start_time(pid).empty() && !deadline.passed(); ::usleep(500))
+    ::kill(launcher.pid(), SIGHUP);
   const auto result = launcher.end();
   EXPECT_TRUE(result.code == 128 + SIGKILL || result.code == 128 + SIGHUP) << result.code;
 }

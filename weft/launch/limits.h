@@ -1,5 +1,5 @@
-// Limits of replacements and restarts, for the membership of a job (membership.h) and for the
-// processes of a node (supervision.h).
+// Limits of replacements, restarts and stop signals, for the membership of a job (membership.h) and
+// for the processes of a node (supervision.h).
 #pragma once
 
 #include <algorithm>
@@ -36,6 +36,10 @@ inline bool may_start_again(const Standstill& seen) {
   return seen.restores < kMaxRestores && seen.may_replace && !seen.fails_again &&
          (seen.meets || seen.has_trained);
 }
+
+// Stop signals within this time of the first one are the same request. When a terminal closes, its
+// shell and the system both send SIGHUP. Batch systems and systemd signal all processes of a job.
+constexpr auto kOneRequest = std::chrono::milliseconds(500);
 
 constexpr auto kFirstBackOff = std::chrono::milliseconds(500);
 

@@ -2,6 +2,9 @@
 
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/wait.h>
+
+#include "weft/launch/internal/agent_process.h"
 
 namespace weft::launch::internal {
 namespace {
@@ -45,6 +48,17 @@ TEST(StopSignals, DropWhatHasComeAtTheEnd) {
   EXPECT_EQ(handled, 0);
   ::raise(SIGUSR2);
   EXPECT_EQ(handled, 1);
+}
+
+// systemd and Slurm send them to all processes of a job.
+TEST(StopSignals, DoNotEndTheAgentOfANode) {
+  const AgentProcess agent(AgentOptions{});
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
+    ::kill(agent.pid(), number);
+  ::kill(agent.pid(), SIGIO);  // ends it: of signals that wait, it takes the lowest first
+  siginfo_t end{};
+  ASSERT_EQ(::waitid(P_PID, static_cast<id_t>(agent.pid()), &end, WEXITED | WNOWAIT), 0);
+  EXPECT_EQ(end.si_status, SIGIO);
 }
 
 }  // namespace

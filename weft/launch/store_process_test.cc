@@ -1,6 +1,7 @@
 #include "weft/launch/internal/store_process.h"
 
 #include <gtest/gtest.h>
+#include <poll.h>
 #include <signal.h>
 #include <sys/syscall.h>
 #include <unistd.h>
@@ -43,6 +44,17 @@ TEST(StoreProcess, DoesNotLetTheLauncherWaitWhileItIsStoppedAndLosesNoMessage) {
   const auto killed = guarded.wait(Deadline::in(seconds(10)));
   ASSERT_TRUE(killed);
   EXPECT_EQ(killed->describe(), "SIGKILL (signal 9)");
+}
+
+// systemd and Slurm send them to all processes of a job, and the ranks need the store to save.
+TEST(StoreProcess, IgnoresRequestsToStop) {
+  StoreProcess store({});
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
+    signal_process(store, number);
+  signal_process(store, SIGIO);  // ends it: of signals that wait, it takes the lowest first
+  pollfd ended{store.pidfd(), POLLIN, 0};
+  ASSERT_EQ(::poll(&ended, 1, 10'000), 1);
+  EXPECT_EQ(store.poll(), std::optional(ExitStatus{true, SIGIO}));
 }
 
 }  // namespace store_process_test

@@ -1,5 +1,7 @@
 #include "weft/base/process/output.h"
 
+#include <signal.h>
+
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
@@ -18,6 +20,14 @@ std::optional<Error> lost_output() {
   return Error(Errc::kUnavailable,
                "output was lost: cannot write to standard output" +
                    (reason != 0 ? std::string(": ") + std::strerror(reason) : std::string()));
+}
+
+void outlive_readers() {
+  struct sigaction now {};
+  if (::sigaction(SIGPIPE, nullptr, &now) != 0 || now.sa_handler != SIG_DFL) return;
+  now.sa_handler = [](int) {};  // programs would inherit SIG_IGN
+  now.sa_flags = SA_RESTART;
+  ::sigaction(SIGPIPE, &now, nullptr);
 }
 
 }  // namespace weft

@@ -12,4 +12,9 @@ namespace weft {
 // output of this process was lost. Call it last.
 std::optional<Error> lost_output();
 
+// From now on, a write to a pipe whose reader has ended fails, in place of ending this process. It
+// keeps what SIGPIPE does if that was set before, and programs that this process executes are not
+// affected.
+void outlive_readers();
+
 }  // namespace weft

@@ -2,9 +2,8 @@
 
 #include <sys/prctl.h>
 
-#include <csignal>
-
 #include "weft/base/log.h"
+#include "weft/launch/internal/stop_signals.h"
 
 namespace weft::launch::internal {
 
@@ -18,10 +17,9 @@ void AgentProcess::start(Time now) {
   // A Link moves, and a std::function copies what it holds.
   const auto theirs = std::make_shared<rank_link::Link>(std::move(ends.first));
   process.inherit = {theirs->fd()};
+  process.before = ignore_stop_signals;  // the launcher answers them, and then closes the link
   process.call = [options = options_, theirs] {
     ::prctl(PR_SET_NAME, "weft agent");
-    // Terminal signals are for the launcher, which then closes the link.
-    for (const int number : {SIGINT, SIGHUP, SIGQUIT, SIGTERM}) std::signal(number, SIG_IGN);
     return run_agent(options, std::move(*theirs));
   };
   process_.emplace(process);

@@ -52,17 +52,19 @@ bool Departures::passes_on(int signal) const {
          node_.job.signals.end();
 }
 
-void Departures::on_signal(int number, bool others_can_go_on) {
+void Departures::on_signal(int number, bool others_can_go_on, Time when) {
   Situation& situation = node_.situation;
   if (number == SIGUSR1 && !passes_on(SIGUSR1)) return ask_to_leave("SIGUSR1", others_can_go_on);
   const bool only_forwarded = number == SIGUSR1 || number == SIGUSR2;
   // Ranks that were asked to end save a checkpoint, and the same signal again would kill them.
   if (only_forwarded) return node_.send(number);
+  if (situation.stop_signals > 0 && when - counted_ < kOneRequest) return;
+  counted_ = when;
   if (!situation.asked || situation.stop_signals > 0) node_.ask_to_stop(number);
   note_departure(signal_name(number), false, {});
   if (stop_signal_ == 0) stop_signal_ = number;
   ++situation.stop_signals;
-  if (!situation.stop_sent) situation.stop_sent = std::chrono::steady_clock::now();
+  if (!situation.stop_sent) situation.stop_sent = when;
 }
 
 // The first request counts.

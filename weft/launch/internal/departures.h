@@ -22,7 +22,8 @@ class Departures {
 
   // Signals that the launcher handles: those to pass on, and SIGUSR1.
   std::vector<int> signals() const;
-  void on_signal(int number, bool others_can_go_on);
+  // A stop signal at most kOneRequest after the one that counted last does not count.
+  void on_signal(int number, bool others_can_go_on, Time when);
   // The first signal that asked the job to stop; 0: none.
   int stop_signal() const { return stop_signal_; }
   // A rank stops, and all others with it. `cause`: "signal", or "should_stop".
@@ -76,6 +77,7 @@ class Departures {
   std::optional<Departure> departure_;  // the first request that the job goes
   bool leaving_ = false;
   int stop_signal_ = 0;
+  Time counted_{};  // when the last stop signal came that counts
   std::optional<std::string> answer_;  // to weft stop, once the job has ended
   PolledCommand notices_;
   bool is_broken_ = false;  // the notice command

@@ -53,4 +53,9 @@ std::optional<int> StopSignals::next() {
   return is_one ? std::optional(static_cast<int>(info.ssi_signo)) : std::nullopt;
 }
 
+void ignore_stop_signals() {
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
+    ::signal(number, SIG_IGN);
+}
+
 }  // namespace weft::launch::internal

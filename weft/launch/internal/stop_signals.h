@@ -28,4 +28,8 @@ class StopSignals {
   UniqueFd fd_;
 };
 
+// From now on, this process and what it executes ignore all requests to stop. For helpers of the
+// launcher that end with it: a batch system may send the requests to all processes of the job.
+void ignore_stop_signals();
+
 }  // namespace weft::launch::internal

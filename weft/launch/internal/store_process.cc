@@ -30,6 +30,7 @@
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
 #include "weft/base/error.h"
+#include "weft/launch/internal/stop_signals.h"
 #include "weft/launch/internal/tcp_address.h"
 
 namespace weft::launch::internal {
@@ -95,6 +96,7 @@ int serve(const StoreProcess::Options& options, int lifeline) {
 
 ProcessOptions store_process_options(const StoreProcess::Options& options, int lifeline) {
   ProcessOptions process;
+  process.before = ignore_stop_signals;
   process.call = [options, lifeline] { return serve(options, lifeline); };
   process.inherit = {lifeline};
   if (options.listener >= 0) process.inherit.push_back(options.listener);

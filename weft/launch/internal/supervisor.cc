@@ -27,6 +27,7 @@
 
 #include "weft/base/error.h"
 #include "weft/base/json/error_file.h"
+#include "weft/base/process/output.h"
 #include "weft/base/text/variables.h"
 #include "weft/base/text/words.h"
 #include "weft/comm/init.h"
@@ -66,6 +67,7 @@ Supervisor::Supervisor(const LaunchOptions& options, std::function<int(int)> run
                 .start = [this](int server) { return starter_.start_server(server); },
                 .note = [this](const std::string& text) { node_.note(text); },
                 .on_end = [this](pid_t group) { node_.store->forget(group); }}) {
+  outlive_readers();  // the ranks go on, and save their checkpoint
   if (node_.job.servers > 0 && !node_.job.membership)
     node_.job.servers_folder = starter_.make_servers_folder();
   control_.emplace();
@@ -341,7 +343,7 @@ Time Supervisor::next_look() {
 }
 
 void Supervisor::on_signals() {
-  while (const auto signal = signals_->next()) departures_.on_signal(*signal, others_can_go_on());
+  while (const auto signal = signals_->next()) departures_.on_signal(*signal, others_can_go_on(), now());
 }
 
 void Supervisor::collect_ends() {

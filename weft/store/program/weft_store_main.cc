@@ -113,8 +113,10 @@ void serve(Arguments& arguments) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  // Terminal signals are for the launcher, which then closes the lifeline.
-  for (const int number : {SIGINT, SIGHUP, SIGPIPE}) std::signal(number, SIG_IGN);
+  // Requests to stop are for the launcher, which then closes the lifeline. They may come to all
+  // processes of a job.
+  for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGPIPE})
+    std::signal(number, SIG_IGN);
   try {
     Arguments arguments(argc, argv);
     serve(arguments);
