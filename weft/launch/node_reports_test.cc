@@ -5,6 +5,8 @@
 #include <signal.h>
 #include <sys/socket.h>
 
+#include "weft/launch/internal/store_process.h"
+
 namespace weft::launch::internal {
 namespace {
 
@@ -64,6 +66,36 @@ TEST(NodeReports, LeaveTheRanksUnknownIfTheTextIsNotAReport) {
     add_text(text, all);
     for (const auto& end : all.ranks) EXPECT_FALSE(end) << text;
   }
+}
+
+// Rank 1 failed first, and the clock of its node is 10 s ahead.
+TEST(NodeReports, NameTheSameRankOnNodesWhoseClocksDiffer) {
+  StoreProcess::Options hosting;
+  hosting.host = "127.0.0.1";
+  const Fd listener = listen_for_store(hosting.host, 0, &hosting.port);
+  hosting.listener = listener.get();
+  const StoreProcess store(hosting);
+  const auto failed_first = [&](int node, std::chrono::seconds age, std::chrono::seconds error) {
+    Situation mine;
+    mine.first_rank = node;
+    mine.ranks = {RankEnd{{true, SIGSEGV}, std::chrono::steady_clock::now() - age}};
+    NodeReportsOptions options;
+    options.store_host = hosting.host;
+    options.store_port = hosting.port;
+    options.prefix = "job";
+    options.nodes = 2;
+    options.node = node;
+    options.wait = std::chrono::seconds(30);
+    options.clock_error = error;
+    return first_failure(exchange_reports(mine, options)).value_or(-1);
+  };
+  ProcessOptions options;
+  options.call = [&] { return failed_first(1, std::chrono::seconds(2), std::chrono::seconds(10)); };
+  Process other(options);
+  EXPECT_EQ(failed_first(0, std::chrono::seconds(0), std::chrono::seconds(0)), 1);
+  const auto end = other.wait(Deadline::in(std::chrono::seconds(30)));
+  ASSERT_TRUE(end);
+  EXPECT_EQ(end->describe(), "exit code 1") << "the rank that it names";
 }
 
 TEST(NodeReportsSlow, AreGivenUpIfTheStoreNeverAnswers) {

@@ -1,3 +1,6 @@
+// Each node writes its report, then waits until all reports are there. At this moment, which all
+// nodes see within kLookAgain, it also writes its wall clock. So a reader knows how far the clocks
+// differ, and which rank failed first.
 #include "weft/launch/internal/node_reports.h"
 
 #include <c10/util/Logging.h>
@@ -24,6 +27,8 @@ constexpr auto kLookAgain = milliseconds(20);
 // c10d's client reads without a deadline, and a store that is stopped never answers. So a process
 // asks the store. It gets this time beside its waits.
 constexpr auto kSlack = milliseconds(2000);
+// Clocks that differ by less count as equal: a busy node sees later that all reports are there.
+constexpr auto kClockAccuracy = milliseconds(500);
 
 // Milliseconds from a time of the steady clock to one of the wall clock.
 std::int64_t wall_offset() {
@@ -32,11 +37,16 @@ std::int64_t wall_offset() {
   return std::chrono::duration_cast<milliseconds>(wall - steady).count();
 }
 
-json to_json(const RankEnd& end) {
+milliseconds wall_clock() {
+  return std::chrono::duration_cast<milliseconds>(
+      std::chrono::system_clock::now().time_since_epoch());
+}
+
+json to_json(const RankEnd& end, milliseconds clock_error) {
   const auto when = std::chrono::duration_cast<milliseconds>(end.when.time_since_epoch()).count();
   json object = {{"signaled", end.status.signaled},
                  {"value", end.status.value},
-                 {"when", when + wall_offset()},
+                 {"when", when + wall_offset() + clock_error.count()},
                  {"told", end.told}};
   if (end.cause) {
     object["message"] = end.cause->message;
@@ -46,10 +56,10 @@ json to_json(const RankEnd& end) {
   return object;
 }
 
-RankEnd end_of(const json& object) {
+RankEnd end_of(const json& object, milliseconds ahead) {
   RankEnd end;
   end.status = {object.at("signaled").get<bool>(), object.at("value").get<int>()};
-  end.when = Time(milliseconds(object.at("when").get<std::int64_t>() - wall_offset()));
+  end.when = Time(milliseconds(object.at("when").get<std::int64_t>() - wall_offset()) - ahead);
   end.told = object.at("told").get<bool>();
   if (object.contains("message")) {
     end.cause = Cause{object.at("message").get<std::string>(), {}, object.at("peer").get<int>()};
@@ -77,18 +87,41 @@ Situation nothing_known(const Situation& mine, int nodes) {
   return whole;
 }
 
+std::string key_of_clock(int node) { return "clock" + std::to_string(node); }
+
+// By how much the clock of the node with this report is ahead of `clock`.
+milliseconds ahead_of(milliseconds clock, c10d::Store& store, int node, const Situation& report,
+                      Deadline deadline) {
+  if (!first_failure(report)) return {};  // it does not wait, and writes no clock
+  const std::string key = key_of_clock(node);
+  while (!store.check({key})) {
+    if (deadline.passed()) return {};
+    std::this_thread::sleep_for(kLookAgain);
+  }
+  const auto ahead = milliseconds(std::stoll(store.get_to_str(key))) - clock;
+  return std::chrono::abs(ahead) < kClockAccuracy ? milliseconds() : ahead;
+}
+
 // Returns the situation of the job as text. Without a failure on this node: only publishes.
 std::string exchange_over(c10d::Store& store, const Situation& mine,
                           const NodeReportsOptions& options) {
-  store.set("node" + std::to_string(options.node), to_text(mine));
+  store.set("node" + std::to_string(options.node), to_text(mine, options.clock_error));
   store.add("written", 1);
   if (!first_failure(mine)) return "";
   const auto deadline = Deadline::in(options.wait);
-  comes(store, "written", options.nodes, deadline);
+  const bool are_all_there = comes(store, "written", options.nodes, deadline);
+  const milliseconds clock = wall_clock() + options.clock_error;
+  if (are_all_there) store.set(key_of_clock(options.node), std::to_string(clock.count()));
   Situation whole = nothing_known(mine, options.nodes);
   for (int node = 0; node < options.nodes; ++node) {
     const std::string key = "node" + std::to_string(node);
-    if (store.check({key})) add_text(store.get_to_str(key), whole);
+    if (!store.check({key})) continue;
+    const std::string text = store.get_to_str(key);
+    Situation report = nothing_known(mine, options.nodes);
+    add_text(text, report);
+    const auto ahead =
+        are_all_there ? ahead_of(clock, store, node, report, deadline) : milliseconds();
+    add_text(text, whole, ahead);
   }
   store.add("read", 1);
   // The store ends with node 0's launcher.
@@ -117,9 +150,10 @@ int ask(const Situation& mine, const NodeReportsOptions& options, milliseconds t
 
 }  // namespace
 
-std::string to_text(const Situation& situation) {
+std::string to_text(const Situation& situation, milliseconds clock_error) {
   json ranks = json::array(), stopped = json::array();
-  for (const auto& end : situation.ranks) ranks.push_back(end ? to_json(*end) : json());
+  for (const auto& end : situation.ranks)
+    ranks.push_back(end ? to_json(*end, clock_error) : json());
   for (const int rank : situation.stopped) stopped.push_back(rank);
   json object = {{"first_rank", situation.first_rank}, {"ranks", ranks}, {"stopped", stopped}};
   if (situation.hang)
@@ -127,14 +161,14 @@ std::string to_text(const Situation& situation) {
   return object.dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-void add_text(const std::string& text, Situation& whole) {
+void add_text(const std::string& text, Situation& whole, milliseconds ahead) {
   const json object = json::parse(text, nullptr, /*allow_exceptions=*/false);
   try {
     const int first = object.at("first_rank").get<int>();
     const auto place = [&](int rank) { return static_cast<std::size_t>(first + rank); };
     int rank = 0;
     for (const json& end : object.at("ranks")) {
-      if (!end.is_null()) whole.ranks.at(place(rank)) = end_of(end);
+      if (!end.is_null()) whole.ranks.at(place(rank)) = end_of(end, ahead);
       ++rank;
     }
     for (const json& one : object.at("stopped")) whole.stopped.insert(first + one.get<int>());
