@@ -43,12 +43,12 @@ void HangGuard::look() {
   for (const Hang& hang : seen.hangs) {
     const HangAct act = act_on(hang, node_.policy);
     if (act == HangAct::kWarn) continue;
-    const pid_t group = node_.ranks[static_cast<std::size_t>(hang.local)].process.pid();
-    if (!killed_.insert(group).second) continue;
+    RankProcess& rank = node_.ranks[static_cast<std::size_t>(hang.local)];
+    if (std::exchange(rank.hangs, true)) continue;
     const std::string text = line_of(hang, views[static_cast<std::size_t>(hang.local)]);
     node_.note(text + ": killing it");
     if (act == HangAct::kEnd) node_.situation.hang = {hang.local, text};
-    node_.ranks[static_cast<std::size_t>(hang.local)].process.signal(SIGKILL);
+    rank.process.signal(SIGKILL);
   }
 }
 

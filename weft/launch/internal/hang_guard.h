@@ -1,11 +1,8 @@
 // Watches the ranks of a node for hangs, and does what the options say about them.
 #pragma once
 
-#include <sys/types.h>
-
 #include <functional>
 #include <optional>
-#include <set>
 #include <string>
 #include <vector>
 
@@ -40,7 +37,6 @@ class HangGuard {
   Node& node_;
   HangWatch watch_;
   Time looked_{};
-  std::set<pid_t> killed_;  // ranks that it has killed because they hung
   HangWriter writer_;
 };
 

@@ -27,6 +27,7 @@ struct RankProcess {
   LineRelay out, err;
   bool stops = false;   // it has said that it stops
   bool leaves = false;  // it has said that it leaves the others, since the job shrinks
+  bool hangs = false;   // it was killed because it hung
 };
 
 struct Node {
