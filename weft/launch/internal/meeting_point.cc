@@ -26,14 +26,6 @@ Address own_address(const Address& other) {
   return own;
 }
 
-std::string host_of(const Address& address) {
-  char host[NI_MAXHOST];
-  return ::getnameinfo(address.get(), address.size, host, sizeof host, nullptr, 0,
-                       NI_NUMERICHOST) == 0
-             ? host
-             : "";
-}
-
 std::string text_of(const Address& address) {
   char host[NI_MAXHOST], port[NI_MAXSERV];
   if (::getnameinfo(address.get(), address.size, host, sizeof host, port, sizeof port,
@@ -51,6 +43,7 @@ std::string own_host(const std::string& host, int port) {
 
 MeetingPoint find_meeting_point(const std::string& host, int port) {
   const Address endpoint = resolve("--rdzv-endpoint", host, port);
+  require_reachable("--rdzv-endpoint", host, endpoint);
   MeetingPoint point;
   point.listener = listen_at(endpoint);
   const bool is_first = static_cast<bool>(point.listener);

@@ -9,6 +9,18 @@
 #include "weft/base/error.h"
 
 namespace weft::launch::internal {
+namespace {
+
+bool is_loopback(const Address& address) {
+  if (address.storage.ss_family == AF_INET6) {
+    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr;
+    return std::memcmp(&v6, &in6addr_loopback, sizeof v6) == 0;
+  }
+  const auto& v4 = reinterpret_cast<const sockaddr_in&>(address.storage).sin_addr;
+  return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
+}  // namespace
 
 Address resolve(const std::string& flag, const std::string& host, int port) {
   addrinfo hints{};
@@ -31,6 +43,17 @@ void require_route(const std::string& host, const Address& address) {
                   "; is the network interface up (ip link set lo up)?");
 }
 
+void require_reachable(const std::string& flag, const std::string& host, const Address& address) {
+  const bool is_number = host.find_first_not_of("0123456789.") == std::string::npos ||
+                         host.find(':') != std::string::npos;
+  const bool is_local = host.starts_with("localhost") || host.ends_with("localhost");
+  if (is_number || is_local || !is_loopback(address)) return;
+  throw Error(Errc::kBadConfig, flag + " " + host + ": this host resolves the name to " +
+                                    host_of(address) +
+                                    ", which other nodes do not reach; give the address of the "
+                                    "first node, or correct /etc/hosts");
+}
+
 Fd listen_at(const Address& address) {
   Fd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   const int on = 1;
@@ -42,6 +65,14 @@ Fd listen_at(const Address& address) {
   socket.reset();
   errno = reason;
   return Fd();
+}
+
+std::string host_of(const Address& address) {
+  char host[NI_MAXHOST];
+  return ::getnameinfo(address.get(), address.size, host, sizeof host, nullptr, 0,
+                       NI_NUMERICHOST) == 0
+             ? host
+             : "";
 }
 
 Address address_of(const Fd& socket) {
