@@ -10,7 +10,7 @@
 //   await:FILE           wait until FILE exists (inotify)   touch:FILE   create it
 //   store                set and get a key of the store at MASTER_ADDR:MASTER_PORT, as a client
 //   secret               print a digest of the bytes behind WEFT_SECRET_FD
-//   cause:TEXT           write TORCHELASTIC_ERROR_FILE
+//   cause:TEXT           write TORCHELASTIC_ERROR_FILE     cd:FOLDER   change the current folder
 //   discover             run rank discovery; exit with the error's code if it fails
 // "R=action" runs on rank R only, "@N=action" on restart N only.
 #include <fcntl.h>
@@ -168,6 +168,8 @@ void perform(const std::string& thing, const std::string& value) {
     show_secret();
   else if (thing == "discover")
     discover();
+  else if (thing == "cd")
+    std::filesystem::current_path(value);
   else if (thing == "cause")
     weft::write_error_file(value);
   else

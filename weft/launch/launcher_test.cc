@@ -2,6 +2,7 @@
 // read its output.
 #include "weft/launch/testing/launch_harness.h"
 
+#include <sys/file.h>
 #include <sys/stat.h>
 
 #include "weft/base/file.h"
@@ -240,6 +241,34 @@ TEST(LaunchSlow, NamesTheLogOfTheRankThatFailed) {
   const auto result = run(options);
   EXPECT_THAT(result.err, HasSubstr("    why\nweft: rank 0 failed first: exit code 1 (log: " +
                                     folder.path.string()));
+}
+
+TEST(LaunchSlow, FindsTheCauseOfARankThatHasChangedItsFolderWithARelativeLogFolder) {
+  Running launcher([](const std::string& folder) {
+    std::filesystem::current_path(folder);
+    auto options = child(1, {"cd:/", "cause:no data", "exit:1"});
+    options.log_dir = "logs";
+    options.redirects = "3";
+    return launch(options);
+  });
+  EXPECT_THAT(launcher.end().err, HasSubstr("no data"));
+}
+
+// systemd-tmpfiles takes this lock before it removes what is old.
+TEST(LaunchSlow, KeepsItsTemporaryFolderLocked) {
+  Running launcher([](const std::string& folder) {
+    return launch(child(1, {"touch:" + folder + "r0", "pause"}));
+  });
+  launcher.await({"r0"});
+  int folders = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(launcher.temporary())) {
+    const Fd cleaner(::open(entry.path().c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+    EXPECT_NE(::flock(cleaner.get(), LOCK_EX | LOCK_NB), 0) << entry.path();
+    ++folders;
+  }
+  EXPECT_EQ(folders, 1);
+  ::kill(launcher.pid(), SIGTERM);
+  launcher.end();
 }
 
 TEST(LaunchSlow, ShowsOnlyTheRanksOfTheFilter) {

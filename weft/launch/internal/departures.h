@@ -77,7 +77,7 @@ class Departures {
   std::optional<Departure> departure_;  // the first request that the job goes
   bool leaving_ = false;
   int stop_signal_ = 0;
-  Time counted_{};  // when the last stop signal came that counts
+  Time counted_{};                     // when the last stop signal came that counts
   std::optional<std::string> answer_;  // to weft stop, once the job has ended
   PolledCommand notices_;
   bool is_broken_ = false;  // the notice command

@@ -2,6 +2,7 @@
 
 #include <fcntl.h>
 #include <poll.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
 #include <unistd.h>
@@ -88,6 +89,13 @@ Fd open_log(const std::filesystem::path& file, bool append) {
   return log;
 }
 
+// systemd-tmpfiles removes what is old from folders such as /tmp, but nothing below a locked folder.
+Fd lock_against_cleaning(const std::string& folder) {
+  Fd lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (lock) ::flock(lock.get(), LOCK_SH | LOCK_NB);
+  return lock;
+}
+
 // A descriptor with its own position, so that each rank can read it from the start.
 Fd reopen(const Fd& fd) {
   return fd ? Fd(::open(("/proc/self/fd/" + std::to_string(fd.get())).c_str(),
@@ -156,35 +164,38 @@ Starter::~Starter() {
 }
 
 // <log dir>/<run id>_XXXXXX, as in torchrun. Without logs: a folder for the error files that is
-// removed at the end.
+// removed at the end. An absolute path, since programs may change their current folder.
 void Starter::make_folder() {
   const auto any = [](const std::vector<int>& streams) {
     return std::any_of(streams.begin(), streams.end(), [](int s) { return s != 0; });
   };
   keeps_folder_ = !node_.options.log_dir.empty() || any(node_.job.redirects) || any(node_.job.tee);
-  const std::filesystem::path parent = node_.options.log_dir.empty()
-                                           ? std::filesystem::path(temporary_folder())
-                                           : std::filesystem::path(node_.options.log_dir);
+  const bool is_temporary = node_.options.log_dir.empty();
+  const std::filesystem::path parent =
+      std::filesystem::absolute(is_temporary ? temporary_folder() : node_.options.log_dir);
   std::error_code failed;
   std::filesystem::create_directories(parent, failed);
-  std::string pattern = (parent / ((node_.options.log_dir.empty() ? "weft_" : "") +
-                                   name_of_folder(node_.job.run_id) + "_XXXXXX"))
-                            .string();
+  std::string pattern =
+      (parent / ((is_temporary ? "weft_" : "") + name_of_folder(node_.job.run_id) + "_XXXXXX"))
+          .string();
   if (::mkdtemp(pattern.data()) == nullptr) {
     throw Error(Errc::kBadConfig,
                 "cannot make a folder in " + parent.string() + ": " + std::strerror(errno),
                 {"launch", -1, -1});
   }
   folder_ = pattern;
+  if (is_temporary) locks_.push_back(lock_against_cleaning(pattern));
   if (keeps_folder_) node_.note("logs in " + folder_.string());
 }
 
-std::string Starter::make_servers_folder() const {
+std::string Starter::make_servers_folder() {
   if (!keeps_folder_) return (folder_ / "servers").string();
-  std::string folder = temporary_folder() + "/weft_servers_XXXXXX";
+  std::string folder =
+      (std::filesystem::absolute(temporary_folder()) / "weft_servers_XXXXXX").string();
   if (::mkdtemp(folder.data()) == nullptr)
     throw Error(Errc::kUnavailable,
                 "--servers: cannot make a folder " + folder + ": " + std::strerror(errno));
+  locks_.push_back(lock_against_cleaning(folder));
   return folder;
 }
 

@@ -7,6 +7,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "weft/launch/internal/node.h"
 #include "weft/launch/internal/servers.h"
@@ -44,7 +45,7 @@ class Starter {
   std::filesystem::path folder_to_remove() const { return keeps_folder_ ? "" : folder_; }
   // Makes a folder for the directory of the parameter servers. If the folder of the logs is kept,
   // this is another one, so that it can be removed.
-  std::string make_servers_folder() const;
+  std::string make_servers_folder();
 
  private:
   void make_folder();
@@ -64,6 +65,7 @@ class Starter {
   std::string store_;
   std::filesystem::path folder_;
   bool keeps_folder_ = false;
+  std::vector<Fd> locks_;  // of temporary folders
   std::unique_ptr<LivePage> page_;
   Spares spares_;
 };

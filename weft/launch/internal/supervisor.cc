@@ -343,7 +343,8 @@ Time Supervisor::next_look() {
 }
 
 void Supervisor::on_signals() {
-  while (const auto signal = signals_->next()) departures_.on_signal(*signal, others_can_go_on(), now());
+  while (const auto signal = signals_->next())
+    departures_.on_signal(*signal, others_can_go_on(), now());
 }
 
 void Supervisor::collect_ends() {
