@@ -109,6 +109,35 @@ TEST_F(JobStoreTest, LetsAGroupFormAgainWithoutARankThatWasLost) {
   EXPECT_EQ(sum, 2 * (1 + 3));
 }
 
+// Else a job with many recoveries would fill it.
+TEST_F(JobStoreTest, KeepsThreeKeysOfEachGroupThatLaterOnesFollow) {
+  constexpr int kGroups = 6;
+  std::vector<std::int64_t> keys(kGroups);
+  std::vector<std::jthread> ranks;
+  for (int rank = 0; rank < 2; ++rank) {
+    ranks.emplace_back([&, rank] {
+      std::vector<Group> groups = {form_group(connect(), rank, 2, {.timeout = 20s})};
+      for (std::int64_t& count : keys) {
+        Group next = groups.back().regroup({.wait = 20s, .timeout = 20s});
+        groups.push_back(std::move(next));
+        groups.back().barrier();
+        if (rank == 0) count = connect()->getNumKeys();
+        groups.back().barrier();
+      }
+    });
+  }
+  ranks.clear();
+  EXPECT_LE(keys[5] - keys[3], 2 * 3) << keys[3] << " keys before";
+}
+
+TEST_F(JobStoreTest, SaysThatItIsFull) {
+  const auto store = connect();
+  const Bytes large(store::kMaxValueBytes, 'x');
+  for (std::size_t size = large.size(); size < store::kMaxStoreBytes; size += large.size())
+    store->set("key" + std::to_string(size), large);
+  expect_refused([&] { store->set("one more", large); }, Errc::kUnavailable, "the store is full");
+}
+
 TEST_F(JobStoreTest, IsUsedByInitWhereTheEnvironmentNamesItsSocket) {
   ::setenv(store::kStoreVariable, process_.socket().c_str(), 1);
   std::vector<std::jthread> ranks;

@@ -22,6 +22,8 @@
 #include <algorithm>
 #include <atomic>
 #include <functional>
+#include <map>
+#include <memory>
 #include <set>
 #include <thread>
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -94,7 +96,15 @@ class Regrouping {
       : regroup_data_(regroup_data),
         me_(std::move(me)),
         awaited_(std::move(awaited)),
-        has_ended_(std::move(has_ended)) {}
+        has_ended_(std::move(has_ended)),
+        written_(regroup_data.written) {}
+
+  // This attempt, with the keys that this process sets.
+  Rendezvous attempt(std::uint32_t epoch) {
+    auto& written = written_[epoch];
+    if (!written) written = std::make_shared<internal::WrittenKeys>();
+    return Rendezvous(regroup_data_.store, epoch, written);
+  }
 
   // Called once, when a member has been awaited for a quarter of the wait: it may be in a call of
   // the former group. Earlier, it may still receive the end of the last call of all ranks.
@@ -104,7 +114,7 @@ class Regrouping {
   // there and processes in place of lost ranks are coming. Throws kAborted if the members have
   // continued without this rank.
   std::vector<Arrival> agree(std::uint32_t epoch, std::chrono::milliseconds wait, Deadline limit) {
-    Rendezvous at(regroup_data_.store, epoch);
+    Rendezvous at = attempt(epoch);
     failpoint("regroup.begin");
     if (!at.decided()) at.arrive(me_);
     failpoint("regroup.arrived");
@@ -137,7 +147,7 @@ class Regrouping {
   std::optional<Group> form(std::uint32_t epoch, const std::vector<Arrival>& members,
                             std::chrono::milliseconds wait) {
     const int rank = place_of(members, me_.name), size = static_cast<int>(members.size());
-    Rendezvous at(regroup_data_.store, epoch);
+    Rendezvous at = attempt(epoch);
     auto next = std::make_shared<RegroupData>(regroup_data_);
     next->options.epoch = epoch;
     next->options.connect_timeout = wait;
@@ -174,6 +184,8 @@ class Regrouping {
       if (at.settle(at.all_ready(size, wait, lost_rank))) {
         formed->store(true);
         forget_failure();
+        erase_old_keys(epoch);
+        next->written = written_;
         return Group(std::move(backend), "world", std::move(next));
       }
     } catch (const Error& error) {
@@ -194,6 +206,15 @@ class Regrouping {
   }
 
  private:
+  // Ranks of the former group may still read its keys, but not those of groups before it.
+  void erase_old_keys(std::uint32_t formed) {
+    while (!written_.empty() && written_.begin()->first + 2 <= formed) {
+      const auto& [epoch, keys] = *written_.begin();
+      keys->erase_from(regroup_data_.store, epoch);
+      written_.erase(written_.begin());
+    }
+  }
+
   // A function that names a member which is lost: reported by another one, replaced by its
   // launcher, or never to be replaced. Once `formed` is true, the members notice the end of a peer
   // themselves (RelatedGroups::loss()), and the function throws kAborted if one of them has noticed
@@ -249,6 +270,7 @@ class Regrouping {
   const Arrival me_;
   Awaited awaited_;
   const HasEnded has_ended_;
+  std::map<std::uint32_t, std::shared_ptr<internal::WrittenKeys>> written_;
   std::function<void()> tell_;
 };
 
@@ -414,7 +436,7 @@ Group join_group(c10::intrusive_ptr<c10d::Store> store, const BackendOptions& op
   std::uint32_t epoch = options.epoch + 1;
   bool arrived = false;
   while (!deadline.passed()) {
-    Rendezvous at(store, epoch);
+    Rendezvous at = regrouping.attempt(epoch);
     const auto members = at.decided();
     if (!members) {
       if (!arrived) {

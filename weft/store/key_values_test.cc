@@ -89,7 +89,7 @@ TEST(KeyValues, RefuseValuesWhenTheStoreIsFullAndTakeThemWhenThereIsRoomAgain) {
   std::uint64_t sequence = 0;
   for (char key = 'a'; key < 'h'; ++key)
     EXPECT_EQ(set(std::string(1, key), ++sequence), Status::kDone);
-  EXPECT_EQ(set("h", ++sequence), Status::kInvalid);
+  EXPECT_EQ(set("h", ++sequence), Status::kFull);
   state.apply({.op = Op::kErase, .client = 1, .sequence = ++sequence, .key = "a"});
   EXPECT_EQ(set("h", ++sequence), Status::kDone);
 }

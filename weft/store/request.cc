@@ -77,7 +77,7 @@ Response decode_response(std::string_view bytes) {
   enum class Has : std::uint8_t { kNo, kYes };
   ByteReader in(bytes);
   Response response;
-  response.status = in.take_enum(Status::kTimeout);
+  response.status = in.take_enum(Status::kFull);
   response.sequence = in.take<std::uint64_t>();
   response.revision = in.take<Revision>();
   response.number = in.take<std::int64_t>();

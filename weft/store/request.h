@@ -51,6 +51,7 @@ enum class Status : std::uint8_t {
   kNotDone,  // the expected "no": absent key, other revision, ended lease
   kInvalid,  // Errc::kInvalidArgument, with `text`
   kTimeout,  // Errc::kTimeout, with `text`; kWait: nothing has changed
+  kFull,     // FullStore, with `text`
 };
 
 struct Response {

@@ -11,6 +11,7 @@ Response RequestStore::ask(Request request, Deadline deadline) {
   Response response = call(std::move(request), deadline);
   if (response.status == Status::kInvalid)
     throw Error(Errc::kInvalidArgument, response.text, {"store", -1, -1});
+  if (response.status == Status::kFull) throw FullStore(response.text);
   if (response.status == Status::kTimeout && !waits)
     throw Error(Errc::kTimeout, response.text, {"store", -1, -1});
   return response;

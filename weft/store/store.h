@@ -8,7 +8,8 @@
 //
 // Errors: kInvalidArgument for a call that breaks a limit below or names a lease that does not
 // exist; kTimeout at the deadline, with the reason; kUnavailable if no store process can be
-// reached. After kTimeout and kUnavailable, a change may or may not have taken effect.
+// reached. After kTimeout and kUnavailable, a change may or may not have taken effect. FullStore
+// (kUnavailable) if there is no room for a change, which then has no effect.
 // Any thread may call any method.
 #pragma once
 
@@ -19,6 +20,7 @@
 #include <vector>
 
 #include "weft/base/deadline.h"
+#include "weft/base/error.h"
 
 namespace weft::store {
 
@@ -61,6 +63,13 @@ struct Write {
 struct Swap {
   bool done = false;
   std::optional<Value> value;  // of the key after the call; none if the key does not exist
+};
+
+// Thrown for a change beyond kMaxStoreBytes.
+class FullStore : public Error {
+ public:
+  explicit FullStore(const std::string& message)
+      : Error(Errc::kUnavailable, message, {"store", -1, -1}) {}
 };
 
 class Store {

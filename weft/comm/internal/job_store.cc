@@ -20,6 +20,8 @@ template <typename Call>
 auto as_c10d(const Call& call) {
   try {
     return call();
+  } catch (const store::FullStore&) {
+    throw;  // the store answers, and another try does not help
   } catch (const Error& error) {
     if (error.code() != Errc::kTimeout && error.code() != Errc::kUnavailable) throw;
     C10_THROW_ERROR(DistStoreError, error.message());

@@ -11,7 +11,8 @@
 namespace weft::comm::internal {
 
 // Thread-safe, except setTimeout(). Throws c10::DistStoreError at the timeout and if no store
-// process can be reached, as TCPStore does. The queue of TCPStore is not supported.
+// process can be reached, as TCPStore does, and store::FullStore if there is no room. The queue of
+// TCPStore is not supported.
 class JobStore : public c10d::Store {
  public:
   JobStore(std::shared_ptr<store::Store> store, std::chrono::milliseconds timeout);

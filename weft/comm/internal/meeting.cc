@@ -7,7 +7,8 @@
 //
 // All members make the same exchanges in the same order, so their counts of rounds agree without a
 // message. Keys stay in the store: a slow rank still finds the strings of a round that the others
-// have left long ago. When an exchange returns, all members have begun it; some may still be in it.
+// have left long ago. Those of a group that forms again are erased two groups later (rendezvous.h).
+// When an exchange returns, all members have begun it; some may still be in it.
 //
 // Each turn of a wait also looks at `failed` and `lost`, so nobody uses up its timeout for a rank
 // that cannot come. A failure of this rank itself is no reason: it may be of an earlier try. The

@@ -1,6 +1,8 @@
 // Data that a group keeps for regroup().
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <memory>
 #include <string>
 #include <vector>
@@ -14,6 +16,8 @@ struct RegroupOptions;
 
 namespace internal {
 
+class WrittenKeys;  // rendezvous.h
+
 struct RegroupData {
   c10::intrusive_ptr<c10d::Store> store;  // the same for all epochs; null if there is none
   BackendOptions options;                 // with the epoch of the current group
@@ -25,6 +29,8 @@ struct RegroupData {
   // Number of the group among those that the ranks have begun to form over `store`. -1: unknown to
   // a newcomer.
   int number = 0;
+  // By epoch: keys of this process that are still in the store.
+  std::map<std::uint32_t, std::shared_ptr<WrittenKeys>> written = {};
 };
 
 // Where the ranks of this group meet: `store`, or a part of it for a later group, since the keys of

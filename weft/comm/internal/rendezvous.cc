@@ -12,6 +12,10 @@
 // be late or incomplete without harm: a rank draws its number before it writes its arrival, so a
 // reader skips a number without one.
 //
+// Each member erases its own keys when the second group after this one has formed (WrittenKeys).
+// Else the store of a long job would become full. The two decisions and the count stay: ranks that
+// are late, and newcomers, still go through all epochs.
+//
 // So an epoch has at most one list and one outcome. A rank uses a group only if the outcome is
 // "formed", which a member proposes only when all of them are ready.
 //
@@ -29,6 +33,7 @@
 #include <thread>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <tuple>
+#include <utility>
 
 #include "weft/base/deadline.h"
 #include "weft/base/error.h"
@@ -38,6 +43,25 @@ namespace weft::comm::internal {
 namespace {
 
 constexpr auto kLookAgain = std::chrono::milliseconds(5);
+
+std::string prefix_of(std::uint32_t epoch) { return "regroup/" + std::to_string(epoch); }
+
+// Remembers which keys are set.
+class RecordingStore : public c10d::PrefixStore {
+ public:
+  RecordingStore(std::string prefix, c10::intrusive_ptr<c10d::Store> store,
+                 std::shared_ptr<WrittenKeys> written)
+      : PrefixStore(std::move(prefix), std::move(store)), written_(std::move(written)) {}
+
+  using PrefixStore::set;
+  void set(const std::string& key, const std::vector<std::uint8_t>& value) override {
+    written_->add(key);
+    PrefixStore::set(key, value);
+  }
+
+ private:
+  const std::shared_ptr<WrittenKeys> written_;
+};
 
 std::string text_of(const std::vector<Arrival>& members) {
   std::ostringstream text;
@@ -246,9 +270,29 @@ std::optional<int> replaced_member(const std::vector<Arrival>& members,
   return std::nullopt;
 }
 
-Rendezvous::Rendezvous(c10::intrusive_ptr<c10d::Store> store, std::uint32_t epoch)
-    : store_(c10::make_intrusive<c10d::PrefixStore>("regroup/" + std::to_string(epoch),
-                                                    std::move(store))) {}
+void WrittenKeys::add(const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  keys_.insert(key);
+}
+
+void WrittenKeys::erase_from(const c10::intrusive_ptr<c10d::Store>& store, std::uint32_t epoch) {
+  const std::lock_guard lock(mutex_);
+  c10d::PrefixStore place(prefix_of(epoch), store);
+  try {
+    for (const std::string& key : keys_) place.deleteKey(key);
+  } catch (const std::exception&) {  // the store is gone: the next exchange reports it
+  }
+  keys_.clear();
+}
+
+Rendezvous::Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, std::uint32_t epoch,
+                       const std::shared_ptr<WrittenKeys>& written) {
+  if (written) {
+    store_ = c10::make_intrusive<RecordingStore>(prefix_of(epoch), store, written);
+  } else {
+    store_ = c10::make_intrusive<c10d::PrefixStore>(prefix_of(epoch), store);
+  }
+}
 
 c10::intrusive_ptr<c10d::Store> Rendezvous::meeting_place() const {
   return c10::make_intrusive<c10d::PrefixStore>("group", store_);
@@ -273,7 +317,8 @@ std::vector<Arrival> Rendezvous::arrived() const {
 bool Rendezvous::has_survivor() const {
   if (!has("count")) return false;
   const auto all = arrived();
-  return std::any_of(all.begin(), all.end(), [](const Arrival& who) { return who.was >= 0; });
+  return has("members") ||  // arrivals may be erased
+         std::any_of(all.begin(), all.end(), [](const Arrival& who) { return who.was >= 0; });
 }
 
 std::vector<Arrival> Rendezvous::decide(const std::vector<Arrival>& members) {

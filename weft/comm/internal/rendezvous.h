@@ -16,6 +16,8 @@
 #include <cstdint>
 #include <functional>
 #include <map>
+#include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -99,16 +101,31 @@ std::optional<std::vector<Arrival>> newcomers_alone(std::vector<Arrival> arrived
 // What remains to be awaited if the ranks `gone` will not come and not be replaced.
 Awaited without(Awaited awaited, const std::set<int>& gone);
 
+// The keys that this process has set in one attempt. Any thread may call any method.
+class WrittenKeys {
+ public:
+  void add(const std::string& key);
+  // Erases them from the store, if it can be reached.
+  void erase_from(const c10::intrusive_ptr<c10d::Store>& store, std::uint32_t epoch);
+
+ private:
+  std::mutex mutex_;
+  std::set<std::string> keys_;  // guarded by mutex_
+};
+
 // One attempt. Used by one thread.
 class Rendezvous {
  public:
-  Rendezvous(c10::intrusive_ptr<c10d::Store> store, std::uint32_t epoch);
+  // `written`: remembers the keys that this process sets, also those of meeting_place(). Null: they
+  // stay.
+  Rendezvous(const c10::intrusive_ptr<c10d::Store>& store, std::uint32_t epoch,
+             const std::shared_ptr<WrittenKeys>& written = nullptr);
 
   // The store under which the attempt's members meet.
   c10::intrusive_ptr<c10d::Store> meeting_place() const;
   void arrive(const Arrival& mine);
   std::vector<Arrival> arrived() const;
-  // True if a member of the former group has arrived: it has given that group up.
+  // True if a member of the former group has arrived, or the list is made: that group is given up.
   bool has_survivor() const;
   // Stores a list unless there is one already; returns the stored one.
   std::vector<Arrival> decide(const std::vector<Arrival>& members);

@@ -165,8 +165,9 @@ Response KeyValues::write(const std::string& key, std::string bytes, LeaseId lea
   const auto holder = leases_.find(lease);
   if (lease != 0 && holder == leases_.end()) return no_such_lease(lease);
   if (!has_room(key, bytes.size()))
-    return invalid("the store is full: its keys and values may have " +
-                   std::to_string(kMaxStoreBytes) + " bytes");
+    return {.status = Status::kFull,
+            .text = "the store is full: its keys and values may have " +
+                    std::to_string(kMaxStoreBytes) + " bytes"};
   // The key leaves its former lease, also if the new value has none.
   if (const auto old = entries_.find(key); old != entries_.end()) {
     bytes_ -= size_of(key, old->second.bytes.size());
