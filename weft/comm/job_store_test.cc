@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <barrier>
 #include <thread>
 
 #include "weft/base/testing/refusal.h"
@@ -113,16 +114,18 @@ TEST_F(JobStoreTest, LetsAGroupFormAgainWithoutARankThatWasLost) {
 TEST_F(JobStoreTest, KeepsThreeKeysOfEachGroupThatLaterOnesFollow) {
   constexpr int kGroups = 6;
   std::vector<std::int64_t> keys(kGroups);
+  std::barrier all(2);
   std::vector<std::jthread> ranks;
   for (int rank = 0; rank < 2; ++rank) {
     ranks.emplace_back([&, rank] {
       std::vector<Group> groups = {form_group(connect(), rank, 2, {.timeout = 20s})};
       for (std::int64_t& count : keys) {
         Group next = groups.back().regroup({.wait = 20s, .timeout = 20s});
+        EXPECT_EQ(next.size(), 2);
         groups.push_back(std::move(next));
-        groups.back().barrier();
+        all.arrive_and_wait();
         if (rank == 0) count = connect()->getNumKeys();
-        groups.back().barrier();
+        all.arrive_and_wait();
       }
     });
   }

@@ -41,6 +41,17 @@ TEST(Orders, ComeTooLateOnlyForANodeThatHasNeverHadSome) {
   EXPECT_FALSE(internal::comes_too_late(membership, true)) << "it was fenced, and comes back";
 }
 
+// All nodes see a change at once, and each offer is copied to all of them.
+TEST(Orders, AreOfferedByTheNodeWithTheLowestNumberFirst) {
+  std::vector<NodeReport> nodes(3);
+  nodes[0].node = 9;
+  nodes[1].node = 2;
+  nodes[2].node = 5;
+  EXPECT_EQ(internal::pause_before_offer(2, nodes), std::chrono::milliseconds(0));
+  EXPECT_EQ(internal::pause_before_offer(5, nodes), std::chrono::milliseconds(20));
+  EXPECT_EQ(internal::pause_before_offer(9, nodes), std::chrono::milliseconds(40));
+}
+
 TEST(Outbox, KeepsWhatAFullLinkDoesNotTakeAndSendsItInOrder) {
   auto [agent, launcher] = rank_link::Link::make();
   while (agent.tell("filling", std::string(1000, '.'))) {

@@ -12,8 +12,9 @@
 //                 had time to report again, a missing report means nothing, and none is offered.
 //
 // The membership changes only by compare-and-set on the revision that was read, and only by an
-// agent whose own report is in the same listing. An agent that is second reads again (seen_ = 0),
-// and computes anew.
+// agent whose own report is in the same listing. The agent with the lowest number offers at once,
+// the others only if the membership stays as it is (is_my_turn()). An agent that is second reads
+// again (seen_ = 0), and computes anew.
 #include "weft/launch/internal/agent.h"
 
 #include <algorithm>
@@ -175,7 +176,7 @@ class Agent {
     }
     const auto listing = seen_ == 0 ? std::optional(store_.list(prefix_, soon()))
                                     // wait() returns 100 ms before its deadline
-                                    : store_.wait(prefix_, seen_, Deadline::in(kLook + 100ms));
+                                    : store_.wait(prefix_, seen_, Deadline::in(look() + 100ms));
     if (listing) {
       seen_ = listing->revision;
       read(*listing);
@@ -195,7 +196,9 @@ class Agent {
       changes_from_ = {};  // all nodes of the membership report since before it
     if (Clock::now() >= changes_from_)
       next = next_membership(next, nodes_, options_.policy, last_call_is_over());
-    if (!(next == membership_) || membership_revision_ == 0) {
+    const bool differs = !(next == membership_) || membership_revision_ == 0;
+    if (!differs) turn_.reset();
+    if (differs && is_my_turn()) {
       const auto swap =
           store_.compare_and_set({membership_key(), to_text(next)}, membership_revision_, soon());
       if (!swap.done) {
@@ -204,11 +207,25 @@ class Agent {
       }
       membership_ = next;
       membership_revision_ = swap.value->revision;
+      turn_.reset();
     }
+    if (membership_revision_ == 0) return;
     tell_lost();
     tell_gone();
     obey();
     check_join_limit();
+  }
+
+  bool is_my_turn() {
+    if (!turn_ || turn_->first != membership_revision_)
+      turn_.emplace(membership_revision_, Clock::now() + pause_before_offer(node_, nodes_));
+    return Clock::now() >= turn_->second;
+  }
+
+  // How long to wait for a change.
+  Clock::duration look() const {
+    if (!turn_) return kLook;
+    return std::clamp<Clock::duration>(turn_->second - Clock::now(), 1ms, kLook);
   }
 
   void read(const store::Listing& listing) {
@@ -334,6 +351,8 @@ class Agent {
   Membership membership_, followed_;
   store::Revision membership_revision_ = 0;  // 0: there is no membership
   store::Revision seen_ = 0;                 // of the last listing; 0: read again
+  // The membership that this node would change, and when it offers another one.
+  std::optional<std::pair<store::Revision, Clock::time_point>> turn_;
   std::optional<NodeOrders> told_;
   // This node has taken part, also if it was fenced since.
   bool had_orders_ = options_.had_orders || options_.node >= 0;

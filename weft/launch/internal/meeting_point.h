@@ -17,7 +17,8 @@ struct MeetingPoint {
   std::uint32_t number = 0;        // of this node's store process; 0: the first node
 };
 
-// Throws Error(kBadConfig) if the host has no address that other nodes reach, and kUnavailable without a free port.
+// Throws Error(kBadConfig) if the host has no address that other nodes reach, and kUnavailable
+// without a free port.
 MeetingPoint find_meeting_point(const std::string& host, int port);
 // This host's address on the way to another one, without a port. Throws as above.
 std::string own_host(const std::string& host, int port);

@@ -24,8 +24,8 @@ struct NodeReportsOptions {
 
 // Publishes the situation of this node. If one of its ranks has failed, waits for the other nodes
 // and returns the situation of the whole job (first_rank 0). Ranks of a node that does not answer
-// are of unknown state (nullopt). The wall clocks of the nodes may differ. Without a failure, or if the store cannot be reached, returns
-// `mine`.
+// are of unknown state (nullopt). The wall clocks of the nodes may differ. Without a failure, or if
+// the store cannot be reached, returns `mine`.
 Situation exchange_reports(const Situation& mine, const NodeReportsOptions& options);
 
 // A situation as text: one JSON object. Times are those of the wall clock, plus `clock_error`.

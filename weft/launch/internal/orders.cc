@@ -43,6 +43,13 @@ NodeOrders orders_for(int node, const Membership& membership,
   return orders;
 }
 
+std::chrono::milliseconds pause_before_offer(int node, const std::vector<NodeReport>& nodes) {
+  constexpr auto kForEach = std::chrono::milliseconds(20), kMost = std::chrono::milliseconds(1000);
+  const auto before = std::count_if(nodes.begin(), nodes.end(),
+                                    [&](const NodeReport& report) { return report.node < node; });
+  return std::min<std::chrono::milliseconds>(kForEach * before, kMost);
+}
+
 std::set<int> lost_with_nodes(const Membership& before, const Membership& membership,
                               const std::vector<NodeReport>& nodes) {
   std::set<int> lost;

@@ -2,6 +2,7 @@
 // changes. Pure functions.
 #pragma once
 
+#include <chrono>
 #include <set>
 #include <string>
 #include <vector>
@@ -33,6 +34,11 @@ NodeOrders orders_for(int node, const Membership& membership, const std::vector<
 inline bool comes_too_late(const Membership& membership, bool had_orders) {
   return !had_orders && (membership.done || !membership.end.empty());
 }
+
+// How long a node waits before it offers a membership. All nodes see a change at once, and each
+// offer goes to all of them. So the node with the lowest number offers first, the next one 20 ms
+// later.
+std::chrono::milliseconds pause_before_offer(int node, const std::vector<NodeReport>& nodes);
 
 // Ranks of nodes that the membership has given up since the membership `before`. Nothing need have
 // closed their connections, so ranks of other nodes may wait for them.

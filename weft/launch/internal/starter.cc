@@ -89,7 +89,7 @@ Fd open_log(const std::filesystem::path& file, bool append) {
   return log;
 }
 
-// systemd-tmpfiles removes what is old from folders such as /tmp, but nothing below a locked folder.
+// systemd-tmpfiles removes old files from folders such as /tmp, but nothing below a locked folder.
 Fd lock_against_cleaning(const std::string& folder) {
   Fd lock(::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (lock) ::flock(lock.get(), LOCK_SH | LOCK_NB);

@@ -56,6 +56,7 @@ void require_reachable(const std::string& flag, const std::string& host, const A
 
 Fd listen_at(const Address& address) {
   Fd socket(::socket(address.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!socket) return socket;
   const int on = 1;
   ::setsockopt(socket.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
   if (::bind(socket.get(), address.get(), address.size) == 0 &&
