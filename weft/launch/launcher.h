@@ -105,8 +105,8 @@ struct LaunchOptions {
   Scaling scaling;
   ParameterServers servers;
   // Signals forwarded to the ranks. USR1 and USR2 are only forwarded. Any other signal also starts
-  // the grace period, and a second one, at least 0.5 s later, kills. Without USR1 here, USR1 is such
-  // a request too: the ranks get SIGTERM.
+  // the grace period, and a second one, at least 0.5 s later, kills. Without USR1 here, USR1 is
+  // such a request too: the ranks get SIGTERM.
   std::string signals_to_handle = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 
   // As in torchrun: 0 none, 1 stdout, 2 stderr, 3 both, or "0:1,1:3" by local rank. A redirected

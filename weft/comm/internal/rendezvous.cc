@@ -277,9 +277,9 @@ void WrittenKeys::add(const std::string& key) {
 
 void WrittenKeys::erase_from(const c10::intrusive_ptr<c10d::Store>& store, std::uint32_t epoch) {
   const std::lock_guard lock(mutex_);
-  c10d::PrefixStore place(prefix_of(epoch), store);
+  const auto place = c10::make_intrusive<c10d::PrefixStore>(prefix_of(epoch), store);
   try {
-    for (const std::string& key : keys_) place.deleteKey(key);
+    for (const std::string& key : keys_) place->deleteKey(key);
   } catch (const std::exception&) {  // the store is gone: the next exchange reports it
   }
   keys_.clear();
