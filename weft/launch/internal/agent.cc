@@ -224,8 +224,8 @@ class Agent {
 
   // How long to wait for a change.
   Clock::duration look() const {
-    if (!turn_) return kLook;
-    return std::clamp<Clock::duration>(turn_->second - Clock::now(), 1ms, kLook);
+    const auto left = turn_ ? turn_->second - Clock::now() : Clock::duration{};
+    return left > 0ms ? std::clamp<Clock::duration>(left, 1ms, kLook) : kLook;
   }
 
   void read(const store::Listing& listing) {
