@@ -7,14 +7,14 @@ namespace run_limits_test {
 
 constexpr std::int64_t kPerEpoch = 100;
 
-struct Run {
+struct LimitedRun {
   Options options{.epochs = 3};
   RunCount at{.epoch_steps = kPerEpoch};
   RunLimits limits{options, at};
 };
 
 TEST(RunLimits, CountTheBatchesOfAllEpochs) {
-  Run run;
+  LimitedRun run;
   EXPECT_EQ(run.limits.batches_left(kPerEpoch), 300);
   run.at = {.step = 140, .epoch = 1, .in_epoch = 40, .epoch_steps = kPerEpoch};
   EXPECT_EQ(run.limits.batches_left(kPerEpoch), 160);
@@ -25,7 +25,7 @@ TEST(RunLimits, CountTheBatchesOfAllEpochs) {
 }
 
 TEST(RunLimits, CountTheBatchesUntilTheLastStepByThoseOfAStepNow) {
-  Run run;
+  LimitedRun run;
   run.options.max_steps = 30;
   run.at = {.step = 10, .in_epoch = 40, .epoch_steps = kPerEpoch, .passes = 4};
   EXPECT_EQ(run.limits.batches_left(kPerEpoch), 80);
@@ -40,7 +40,7 @@ TEST(RunLimits, CountTheBatchesUntilTheLastStepByThoseOfAStepNow) {
 
 // The epoch has begun with smaller batches, of which it had 80 by now.
 TEST(RunLimits, CountTheRestOfAnEpochThatHasBegunWithOtherBatches) {
-  Run run;
+  LimitedRun run;
   run.at = {.step = 80, .in_epoch = 40, .epoch_steps = 99};
   EXPECT_EQ(run.limits.batches_left(kPerEpoch), 259);
   EXPECT_EQ(run.at.batches(kPerEpoch), 41);
