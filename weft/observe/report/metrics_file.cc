@@ -43,11 +43,12 @@ MetricsSeries read_metrics(const std::string& file, std::int64_t max_bytes) {
 }
 
 MetricsSeries last_record_with(const std::string& file, const std::string& name) {
-  constexpr std::streamoff kBlock = 1 << 20;
+  constexpr std::streamoff kBlock = 1 << 20, kMost = 64 << 20;
   const std::string key = '"' + name + '"';
   std::ifstream in(file, std::ios::binary | std::ios::ate);
   std::string text;  // the file from `begin` on, up to the first line that was looked at
-  for (std::streamoff begin = in ? static_cast<std::streamoff>(in.tellg()) : 0; begin > 0;) {
+  const std::streamoff size = in ? static_cast<std::streamoff>(in.tellg()) : 0;
+  for (std::streamoff begin = size; begin > 0 && size - begin < kMost;) {
     std::string block(static_cast<std::size_t>(std::min(kBlock, begin)), '\0');
     begin -= static_cast<std::streamoff>(block.size());
     in.seekg(begin);

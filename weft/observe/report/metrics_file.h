@@ -24,7 +24,7 @@ using MetricsSeries = std::map<std::string, std::vector<MetricsPoint>>;
 MetricsSeries read_metrics(const std::string& file, std::int64_t max_bytes = std::int64_t{1} << 40);
 
 // The newest record of a metrics.jsonl that has `name`, as series of one point. Reads back from the
-// end of the file. Empty if there is none.
+// end of the file, at most 64 MiB. Empty if there is none.
 MetricsSeries last_record_with(const std::string& file, const std::string& name);
 
 // Reads a metrics.jsonl that grows. Each call reads only the lines added since the last one.
