@@ -55,8 +55,8 @@ class MetricsFollower {
   std::map<std::string, Thinning> thinning_;  // by name
 };
 
-// The median of the values: of an even number, the mean of the two in the middle. NaN if no value is
-// a number.
+// The median of the values: of an even number, the mean of the two in the middle. NaN if no value
+// is a number.
 double median(std::vector<MetricsPoint> points);
 
 }  // namespace weft::observe
