@@ -78,16 +78,9 @@ double Replica::exchange_bytes(const ModelBlock& block, int rank, double repeats
   return sum;
 }
 
-// Stages on one host of weft read each other's tensors in place, which is no traffic.
+// Also where stages read each other's tensors in place: the reader counts them.
 double Replica::sent_bytes(int rank) const {
-  const auto crosses = [&](std::size_t s) {
-    const int from = sites_[static_cast<std::size_t>(stages_[s].rank)].first_rank,
-              to = sites_[static_cast<std::size_t>(stages_[s + 1].rank)].first_rank;
-    const DevicePlace a = device_place(job_.cluster, from), b = device_place(job_.cluster, to);
-    const NodeType& node = job_.cluster.nodes[static_cast<std::size_t>(a.type)];
-    return a.node != b.node || job_.cluster.library != Library::kWeft ||
-           node.wiring != Wiring::kShared;
-  };
+  const auto crosses = [&](std::size_t s) { return stages_[s].rank != stages_[s + 1].rank; };
   double sum = 0;
   for (std::size_t s = 0; s < stages_.size(); ++s) {
     if (stages_[s].rank != rank) continue;
