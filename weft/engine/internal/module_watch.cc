@@ -136,7 +136,7 @@ void ModuleWatch::bring_home(int param) {
 
 std::uint32_t ModuleWatch::digest(GradientFacts gradients) {
   registered_.check_buffers();
-  std::uint64_t hash = settings_.note(gradients), values = 0;
+  std::uint64_t hash = settings_.note(gradients);
   has_changed_ = odd_ = false;
   for (std::size_t param = 0; param < params_.size(); ++param) {
     Seen& seen = seen_[param];
@@ -152,19 +152,11 @@ std::uint32_t ModuleWatch::digest(GradientFacts gradients) {
                                                   (seen.moved_reported ? 2 : 0) + (freed ? 1 : 0));
     hash = (hash ^ state) * 1099511628211U;
     if (digests_values_ && param < params_.trained())
-      values = (values ^ bits_of_part(now, turn_)) * 1099511628211U;
+      hash = (hash ^ bits_of_part(now, turn_)) * 1099511628211U;
   }
-  changes_ = static_cast<std::int64_t>(hash >> 1);
-  hash ^= values;
   // Odd digests are odd, so that ranks with equal digests agree on whether to compare.
   const auto number = 1 + static_cast<std::uint32_t>((hash ^ (hash >> 32)) % (kDigests / 2 - 1));
   return 2 * number + (odd_ ? 1 : 0);
-}
-
-bool ModuleWatch::are_changes_alike(const Group& group) const {
-  at::Tensor most = at::tensor({changes_, -changes_}, at::kLong);
-  group.all_reduce(most, ReduceOp::kMax);
-  return most[0].item<std::int64_t>() == -most[1].item<std::int64_t>();
 }
 
 void ModuleWatch::compare(const Group& group, bool whole, double tolerance, bool with_apart) {

@@ -51,7 +51,7 @@ class ModuleWatch {
   // digest() looks.
   void note_samples(bool on = true);
   // From now on the digest also depends on a part of the values of each trained parameter, or no
-  // longer: for weights that mostly have the same bits on all ranks when digest() looks.
+  // longer: for weights that have the same bits on all ranks when digest() looks.
   void digest_values(bool on) { digests_values_ = on; }
   // Throws Error(kInvalidArgument) for a change that cannot count. With `values`, also looks at
   // sampled values: not while other ranks may update shared weights.
@@ -98,8 +98,6 @@ class ModuleWatch {
   bool has_changed() const { return has_changed_; }
   // The last digest() has changes whose values the ranks should compare.
   bool is_odd() const { return odd_; }
-  // True if the last digests of all ranks were equal without the values. Collective.
-  bool are_changes_alike(const Group& group) const;
   // Compares the parameters of the ranks by sums of their values: all parameters with `whole`, else
   // only changed ones. Without `with_apart`, skips values of parameters that the ranks have apart
   // (Param::apart). Throws Error(kInvalidArgument) on all ranks, with the name of the first
@@ -138,7 +136,6 @@ class ModuleWatch {
   std::vector<Seen> seen_;
   std::string no_writing_;  // empty: writing is allowed
   std::uint64_t generation_ = 0, turn_ = 0;
-  std::int64_t changes_ = 0;  // a hash of those in the last digest()
   int dropped_batches_ = 0;
   bool sampled_ = false, digests_values_ = false, odd_ = false, has_changed_ = false;
 };

@@ -67,7 +67,6 @@ Replica::Replica(Context what) : Engine(std::move(what)), memory_(group_, params
   }
   begin_watch();
   watch().note_samples();
-  watch().digest_values(group_.size() > 1 && !has_devices());
   join_company(params_.model_name().number);
   make_transport();
 }

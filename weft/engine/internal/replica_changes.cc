@@ -20,7 +20,6 @@ constexpr double kExact = 1e-6, kRounded = 1e-3;
 void Replica::watch_optimizer() {
   watch_optimizer_settings();
   if (memory_.is_shared()) {
-    watch().digest_values(false);
     watch().forbid_writing(
         "but its memory is shared by the ranks of this host, so the change counts once for each of "
         "them; use weights = private, or give it the new values by torch::load() or load_shards()",
@@ -28,6 +27,7 @@ void Replica::watch_optimizer() {
     note_written();
   } else {
     watch().note_samples(false);  // a transport may update weights before another rank's digest
+    watch().digest_values(group_.size() > 1 && !has_devices());
   }
 }
 
@@ -108,16 +108,13 @@ void Replica::check_company() const {
 // After the update, when all ranks' digests are known.
 void Replica::end_module_changes() {
   check_company();
-  const bool is_due = !memory_.is_shared() && internal::ModuleWatch::is_due(++updates_done_),
-             differ = !transport_->alike();
-  if (group_.size() > 1 && (is_due || differ || watch().is_odd())) {
+  const bool is_due = !memory_.is_shared() && internal::ModuleWatch::is_due(++updates_done_);
+  const bool is_changed = !transport_->alike() || watch().is_odd();
+  if (group_.size() > 1 && (is_due || is_changed)) {
     settle();
-    // Optimizers of torch may round differently on other processors.
-    const bool only_values = differ && watch().are_changes_alike(group_),
-               is_changed = (differ && !only_values) || watch().is_odd(),
-               is_exact = !has_devices() && (updates_ || is_changed);
+    const bool is_exact = !has_devices() && (updates_ || is_changed);
     watch().compare(group_, !memory_.is_shared(), is_exact ? kExact : kRounded);
-    if (only_values) watch().digest_values(false);
+    if (!transport_->alike()) watch().digest_values(false);  // bits may differ by rounding
   }
   watch().rebase(has_devices());
   note_held();
