@@ -5,8 +5,6 @@
 #include <algorithm>
 #include <cstring>
 
-#include "weft/engine/internal/written.h"
-
 namespace weft::engine::internal {
 namespace {
 
@@ -23,15 +21,6 @@ std::uint64_t sum_of_line(const std::byte* from, std::size_t bytes) {
   return sum;
 }
 
-bool is_in_host_memory(const at::Tensor& tensor) {
-  return tensor.layout() == at::kStrided && tensor.is_cpu() && tensor.numel() > 0 &&
-         tensor.is_non_overlapping_and_dense();
-}
-
-std::size_t lines_of(const at::Tensor& tensor) {
-  return (tensor.nbytes() + kLineBytes - 1) / kLineBytes;
-}
-
 }  // namespace
 
 std::int64_t version_of(const at::Tensor& tensor) {
@@ -40,26 +29,17 @@ std::int64_t version_of(const at::Tensor& tensor) {
 
 LineSums sample_lines(const at::Tensor& tensor, std::uint64_t turn) {
   LineSums samples{};
-  if (!is_in_host_memory(tensor)) return samples;
+  if (tensor.layout() != at::kStrided || !tensor.is_cpu() || tensor.numel() == 0 ||
+      !tensor.is_non_overlapping_and_dense())
+    return samples;
   const auto* const data = static_cast<const std::byte*>(tensor.const_data_ptr());
-  const std::size_t bytes = tensor.nbytes(),
-                    turns = (lines_of(tensor) + samples.size() - 1) / samples.size();
+  const std::size_t bytes = tensor.nbytes(), lines = (bytes + kLineBytes - 1) / kLineBytes,
+                    turns = (lines + samples.size() - 1) / samples.size();
   for (std::size_t i = 0; i < samples.size(); ++i) {
     const std::size_t at = (i * turns + turn % turns) * kLineBytes;
     if (at < bytes) samples[i] = sum_of_line(data + at, std::min(kLineBytes, bytes - at));
   }
   return samples;
-}
-
-std::uint64_t bits_of_part(const at::Tensor& tensor, std::uint64_t turn) {
-  constexpr std::size_t kParts = 64, kLeastLines = 4;
-  if (!is_in_host_memory(tensor)) return 0;
-  const auto* const data = static_cast<const std::byte*>(tensor.const_data_ptr());
-  const std::size_t bytes = tensor.nbytes(), lines = lines_of(tensor),
-                    parts = std::clamp(lines / kLeastLines, std::size_t{1}, kParts),
-                    part = turn % parts, begin = lines * part / parts * kLineBytes,
-                    end = std::min(bytes, lines * (part + 1) / parts * kLineBytes);
-  return bits_of(data + begin, end - begin, /*place=*/0);
 }
 
 bool is_zeros(const at::Tensor& gradient) {

@@ -16,10 +16,6 @@ std::int64_t version_of(const at::Tensor& tensor);
 using LineSums = std::array<std::uint64_t, 16>;
 LineSums sample_lines(const at::Tensor& tensor, std::uint64_t turn);
 
-// A checksum of a 64th of a tensor in host memory, but of four cache lines at least. Successive
-// turns look at all of it.
-std::uint64_t bits_of_part(const at::Tensor& tensor, std::uint64_t turn);
-
 // zero_grad() may have filled the gradient. Reads it.
 bool is_zeros(const at::Tensor& gradient);
 

@@ -151,8 +151,6 @@ std::uint32_t ModuleWatch::digest(GradientFacts gradients) {
     const auto state = static_cast<std::uint64_t>(written * 8 + (resampled ? 4 : 0) +
                                                   (seen.moved_reported ? 2 : 0) + (freed ? 1 : 0));
     hash = (hash ^ state) * 1099511628211U;
-    if (digests_values_ && param < params_.trained())
-      hash = (hash ^ bits_of_part(now, turn_)) * 1099511628211U;
   }
   // Odd digests are odd, so that ranks with equal digests agree on whether to compare.
   const auto number = 1 + static_cast<std::uint32_t>((hash ^ (hash >> 32)) % (kDigests / 2 - 1));

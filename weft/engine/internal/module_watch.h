@@ -12,8 +12,8 @@
 //   step, before the update             moved(), bring_home()
 //   step, at the end                    compare() if needed, rebase()
 //
-// Looking reads no memory of tensors, but for 16 cache lines of each gradient and weight, or a 64th
-// of each weight (digest_values()). Each step looks at other lines of the weights.
+// Looking reads no memory of tensors, but for 16 cache lines of each gradient and weight. Each step
+// looks at other lines of the weights.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -50,9 +50,6 @@ class ModuleWatch {
   // optimizers of torch do: some values of each parameter have changed. No update may run when
   // digest() looks.
   void note_samples(bool on = true);
-  // From now on the digest also depends on a part of the values of each trained parameter, or no
-  // longer: for weights that have the same bits on all ranks when digest() looks.
-  void digest_values(bool on) { digests_values_ = on; }
   // Throws Error(kInvalidArgument) for a change that cannot count. With `values`, also looks at
   // sampled values: not while other ranks may update shared weights.
   void check(bool values) const;
@@ -137,7 +134,7 @@ class ModuleWatch {
   std::string no_writing_;  // empty: writing is allowed
   std::uint64_t generation_ = 0, turn_ = 0;
   int dropped_batches_ = 0;
-  bool sampled_ = false, digests_values_ = false, odd_ = false, has_changed_ = false;
+  bool sampled_ = false, odd_ = false, has_changed_ = false;
 };
 
 }  // namespace weft::engine::internal

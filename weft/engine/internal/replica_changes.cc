@@ -27,7 +27,6 @@ void Replica::watch_optimizer() {
     note_written();
   } else {
     watch().note_samples(false);  // a transport may update weights before another rank's digest
-    watch().digest_values(group_.size() > 1 && !has_devices());
   }
 }
 
@@ -114,7 +113,6 @@ void Replica::end_module_changes() {
     settle();
     const bool is_exact = !has_devices() && (updates_ || is_changed);
     watch().compare(group_, !memory_.is_shared(), is_exact ? kExact : kRounded);
-    if (!transport_->alike()) watch().digest_values(false);  // bits may differ by rounding
   }
   watch().rebase(has_devices());
   note_held();
