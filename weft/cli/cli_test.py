@@ -718,7 +718,7 @@ class Words(unittest.TestCase):
         self.assertEqual(
             [json.loads(line)["bytes"] for line in sizes.splitlines()], [25_000_000, 1024, 4000]
         )
-        show = ("schedule", "show", "chain", "--collective", "broadcast", "--count", "1000")
+        show = ("schedule", "show", "chain", "--collective", "broadcast", "--count", "10240")
         steps = [weft(*show, "--json", "--chunk", size).stdout for size in ("1KB", "1000", "1KiB")]
         self.assertEqual(steps[0], steps[1])
         self.assertNotEqual(steps[0], steps[2])

