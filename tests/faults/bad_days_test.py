@@ -173,11 +173,11 @@ class FullDisk(harness.FaultTest):
 
 
 class Interrupted(harness.FaultTest):
-    def start(self):
+    def start(self, **env):
         shutil.rmtree(self.folder / "runs", ignore_errors=True)
         job = self.weft(
             "train", self.folder, "-n", 2, "--max-replacements", 1, *FOREVER, "--set",
-            "train.checkpoint_steps=5", env=harness.SLEEPS
+            "train.checkpoint_steps=5", env=harness.SLEEPS | env
         )
         saved = self.folder / "runs/run/ckpt"
         job.wait_for(lambda: saved.exists() and list(saved.glob("step-*")), "a checkpoint")
@@ -219,7 +219,9 @@ class Interrupted(harness.FaultTest):
         self.assertIn("SIGINT", result.err)
 
     def test_a_second_Ctrl_C_while_a_recovery_waits_ends_it_at_once(self):
-        job = self.waits_for_its_replacement()
+        job = self.start(WEFT_FAIL="state.begin:newcomer=1:action=sleep")
+        os.kill(job.ranks()[1], signal.SIGKILL)
+        job.wait_for(lambda: "failpoint state.begin" in job.err(), "a recovery that waits")
 
         def insist():  # signals that come at once are one request
             if not (killing := "killing the remaining ranks: a second signal" in job.err()):
