@@ -229,7 +229,7 @@ class Interrupted(harness.FaultTest):
             return killing
 
         harness.wait_until(insist, 3, job.err)
-        self.ends(job, 130, within=3)
+        self.ends(job, 137, within=3)
 
 
 class StoppedStore(resize_test.Resize):
