@@ -87,7 +87,8 @@ TEST(LaunchSlow, KillsARankThatIgnoresSigterm) {
   options.shutdown_timeout = milliseconds(100);
   const auto result = run(options);
   EXPECT_EQ(result.code, 5);
-  EXPECT_THAT(result.err, HasSubstr("weft: rank 0 ended as a consequence: SIGKILL (signal 9)"));
+  EXPECT_THAT(result.err,
+              HasSubstr("weft: rank 0 ended as a consequence: SIGKILL (signal 9): killed by weft"));
 }
 
 TEST(LaunchSlow, RestartsTheWholeGroupWithAFreshStoreAndCountsPerJob) {

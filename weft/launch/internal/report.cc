@@ -112,9 +112,12 @@ std::string others(const Failure& failure, const std::vector<int>& told, bool wi
   std::string text;
   for (const auto& [how, locals] : groups) {
     const ExitStatus& status = failed_end(failure, locals[0])->status;
+    const bool is_ours =
+        how.first && failure.situation.kill_sent && status.signaled && status.value == SIGKILL;
     text += "weft: " + name(failure, locals) +
             (how.first ? " ended as a consequence: " : " failed later: ") + status.describe() +
-            hint(status, false) + with_cause(cause_of(failure, locals[0])) + "\n";
+            (is_ours ? ": killed by weft" : hint(status, false)) +
+            with_cause(cause_of(failure, locals[0])) + "\n";
   }
   return text;
 }
