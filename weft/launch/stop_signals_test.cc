@@ -5,6 +5,7 @@
 #include <sys/wait.h>
 
 #include "weft/launch/internal/agent_process.h"
+#include "weft/net/stream/local_socket.h"
 
 namespace weft::launch::internal {
 namespace {
@@ -52,7 +53,8 @@ TEST(StopSignals, DropWhatHasComeAtTheEnd) {
 
 // systemd and Slurm send them to all processes of a job.
 TEST(StopSignals, DoNotEndTheAgentOfANode) {
-  const AgentProcess agent(AgentOptions{});
+  const auto store = net::internal::listen_locally("test");  // accepts connections, answers nothing
+  const AgentProcess agent(AgentOptions{.socket = store.name});
   for (const int number : {SIGTERM, SIGINT, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2})
     ::kill(agent.pid(), number);
   ::kill(agent.pid(), SIGIO);  // ends it: of signals that wait, it takes the lowest first
