@@ -2,10 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
+#include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
 
 #include <atomic>
+#include <memory>
 #include <random>
 #include <utility>
 
@@ -280,7 +282,10 @@ class DeadPeer : public testing::Test {
     ASSERT_EQ(::pipe(pipe), 0);
     child_ = ::fork();
     ASSERT_GE(child_, 0);
-    if (child_ == 0) ::_exit(be_rank_two(options, pipe[0]));
+    if (child_ == 0) {
+      ::prctl(PR_SET_PDEATHSIG, SIGKILL);
+      ::_exit(be_rank_two(options, pipe[0]));
+    }
     ::close(pipe[0]);
     group_.resize(2);
     AddressBook book(2);
@@ -406,11 +411,12 @@ TEST_F(DeadPeer, ThatIsSilentIsLostAfterThePeerTimeout) {
 }
 
 TEST_F(DeadPeer, ThatIsSilentIsLostWhenOthersHaveFoundItToBeLost) {
-  std::atomic<bool> found{false};
+  // The endpoints outlive this function.
+  const auto found = std::make_shared<std::atomic<bool>>(false);
   TcpOptions options = job();
-  options.found_lost = [&] { return found ? std::vector{7, -1, 2} : std::vector<int>{}; };
+  options.found_lost = [found] { return *found ? std::vector{7, -1, 2} : std::vector<int>{}; };
   start(options);
-  found = true;
+  *found = true;
   expect_lost("its node is lost");
 }
 
