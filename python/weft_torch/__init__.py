@@ -210,8 +210,7 @@ def _sequence_number(group: dist.ProcessGroup) -> int:
     try:
         return _torch_sequence_number(group)
     except RuntimeError:
-        backend = group._get_backend(torch.device("cpu"))
-        if backend.name() != "weft":
+        if (backend := regrouping.weft_backend(group)) is None:
             raise
         return backend._get_sequence_number_for_group()
 

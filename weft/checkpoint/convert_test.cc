@@ -3,9 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -16,6 +14,7 @@
 #include "weft/checkpoint/internal/manifest.h"
 #include "weft/checkpoint/testing/dealt.h"
 #include "weft/checkpoint/testing/folders.h"
+#include "weft/checkpoint/testing/other_job.h"
 #include "weft/comm/replicate.h"
 
 namespace weft::checkpoint {
@@ -155,21 +154,10 @@ TEST(Convert, CopiesNoFilesThatAJobHasBegun) {
   const TempDir dir;
   const std::string from = save(dir / "old", whole_checkpoint(7)), to = dir / "new",
                     aside = to + "/.tmp-step-00000007";
-  const struct {
-    FileCall call;
-    std::string path;
-  } moments[] = {{FileCall::kWrite, aside + "/state.json"}, {FileCall::kFlush, aside}};
-  for (const auto& moment : moments) {
+  for (const Moment& moment : moments_of_a_save(aside)) {
     SCOPED_TRACE(moment.path);
     bool has_begun = false;
-    const FileFaults other_job([&](FileCall call, const std::string& path) {
-      if (call == moment.call && path == moment.path && !std::exchange(has_begun, true)) {
-        std::filesystem::remove_all(aside);
-        std::filesystem::create_directory(aside);
-        std::ofstream(aside + "/model.safetensors") << "not complete";
-      }
-      return call == FileCall::kLock ? ENOLCK : 0;
-    });
+    const OtherJob other_job(moment, aside, "model.safetensors", has_begun);
     expect_refused([&] { copy_checkpoint(from, to); }, Errc::kUnavailable,
                    aside + " was removed or replaced during the save");
     EXPECT_THAT(names_in(to), ::testing::ElementsAre(".tmp-step-00000007"));

@@ -13,7 +13,6 @@
 #include <optional>
 #include <set>
 #include <thread>
-#include <utility>
 
 #include "weft/base/file.h"
 #include "weft/base/testing/file_faults.h"
@@ -23,6 +22,7 @@
 #include "weft/checkpoint/reader.h"
 #include "weft/checkpoint/testing/dealt.h"
 #include "weft/checkpoint/testing/folders.h"
+#include "weft/checkpoint/testing/other_job.h"
 #include "weft/comm/replicate.h"
 #include "weft/comm/testing/fork_ranks.h"
 
@@ -440,21 +440,10 @@ TEST(ShardedCheckpoint, IsNotReplacedByFilesThatAnotherJobHasBegun) {
   const TempDir dir;
   const auto tensors = some_tensors(1), others = some_tensors(2);
   const std::string aside = dir / ".tmp-step-00000001";
-  const struct {
-    FileCall call;
-    std::string path;
-  } moments[] = {{FileCall::kWrite, aside + "/state.json"}, {FileCall::kFlush, aside}};
-  for (const auto& moment : moments) {
+  for (const Moment& moment : moments_of_a_save(aside)) {
     SCOPED_TRACE(moment.path);
     bool has_begun = true;  // the first save is alone
-    const FileFaults other_job([&](FileCall call, const std::string& path) {
-      if (call == moment.call && path == moment.path && !std::exchange(has_begun, true)) {
-        fs::remove_all(aside);
-        fs::create_directory(aside);
-        std::ofstream(aside + "/model-00001-of-00003.safetensors") << "not complete";
-      }
-      return call == FileCall::kLock ? ENOLCK : 0;
-    });
+    const OtherJob other_job(moment, aside, "model-00001-of-00003.safetensors", has_begun);
     const std::string folder = save_over(3, dir.path(), 1, tensors, flat_shards);
     has_begun = false;
     EXPECT_THAT(

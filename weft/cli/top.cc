@@ -6,7 +6,6 @@
 #include <chrono>
 #include <cmath>
 #include <csignal>
-#include <cstdio>
 #include <iostream>
 #include <limits>
 #include <optional>
@@ -30,12 +29,6 @@ constexpr std::size_t kWindow = 50;      // times are medians over this many rec
 constexpr std::array kParts = {"data", "forward", "backward", "communication", "optimizer"};
 
 volatile std::sig_atomic_t interrupted = 0;
-
-std::string format(const char* pattern, double value) {
-  char text[64];
-  std::snprintf(text, sizeof text, pattern, value);
-  return text;
-}
 
 // The last points of a series; empty if the series does not exist.
 std::vector<MetricsPoint> tail_of(const MetricsSeries& series, const std::string& name,
@@ -79,10 +72,10 @@ std::string parts_of_step(const MetricsSeries& series) {
   double sum = 0;
   for (const char* part : kParts) sum += median_of(series, std::string(part) + "_ms");
   if (sum <= 0) return "";
-  std::string text = format("%.4g ms:", sum);
+  std::string text = formatted("%.4g ms:", sum);
   for (const char* part : kParts) {
     const double ms = median_of(series, std::string(part) + "_ms");
-    text += " " + std::string(part) + format(" %.0f %%", 100 * ms / sum);
+    text += " " + std::string(part) + formatted(" %.0f %%", 100 * ms / sum);
   }
   return text;
 }
@@ -91,8 +84,8 @@ std::string parts_of_step(const MetricsSeries& series) {
 std::string traffic_of_step(const MetricsSeries& series) {
   const auto sent = tail_of(series, "sent_mb", 1), shared = tail_of(series, "shared_mb", 1);
   if (sent.empty() || shared.empty()) return "";
-  return format("%.4g MB sent, ", sent[0].value) +
-         format("%.4g MB in shared memory, a rank in a step", shared[0].value);
+  return formatted("%.4g MB sent, ", sent[0].value) +
+         formatted("%.4g MB in shared memory, a rank in a step", shared[0].value);
 }
 
 std::string view(const observe::RunInfo& run, const MetricsSeries& series) {
@@ -115,26 +108,26 @@ std::string view(const observe::RunInfo& run, const MetricsSeries& series) {
   }
   if (run.test_loss) line("test_loss", shortened(*run.test_loss));
   if (const double speed = median_of(series, "samples_per_s"); speed > 0)
-    line("samples/s", format("%.0f", speed));
+    line("samples/s", formatted("%.0f", speed));
   if (const double mfu = median_of(series, "mfu"); mfu > 0)
-    line("MFU", format("%.1f %%", 100 * mfu));
+    line("MFU", formatted("%.1f %%", 100 * mfu));
   line("step time", parts_of_step(series));
   line("traffic", traffic_of_step(series));
   if (const auto memory = tail_of(series, "memory_gb", 1); !memory.empty())
-    line("memory", format("%.2f GB (rank 0)", memory[0].value));
+    line("memory", formatted("%.2f GB (rank 0)", memory[0].value));
   const auto slowest = tail_of(series, "slowest_rank", 1),
              ratio = tail_of(series, "slowest_over_median", 1);
   if (!slowest.empty() && !ratio.empty()) {
     line("slowest rank",
-         format("%.0f", slowest[0].value) +
-             format(", %.2f times the median rank's time to compute", ratio[0].value));
+         formatted("%.0f", slowest[0].value) +
+             formatted(", %.2f times the median rank's time to compute", ratio[0].value));
   }
   const auto awaited = tail_of(series, "awaited_rank", 1),
              share = tail_of(series, "awaited_share", 1);
   if (!awaited.empty() && !share.empty()) {
     line("awaited rank",
-         format("%.0f", awaited[0].value) +
-             format(", the others wait for it %.0f %% of a step", 100 * share[0].value));
+         formatted("%.0f", awaited[0].value) +
+             formatted(", the others wait for it %.0f %% of a step", 100 * share[0].value));
   }
   line("checkpoint", run.checkpoint ? "step " + std::to_string(*run.checkpoint) : "none yet");
   return text;

@@ -6,7 +6,6 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
-#include <ctime>
 #include <filesystem>
 #include <iostream>
 #include <utility>
@@ -24,6 +23,7 @@
 #include "weft/components/components.h"
 #include "weft/launch/limits.h"
 #include "weft/launch/live_page.h"
+#include "weft/observe/position/position.h"
 #include "weft/observe/progress.h"
 #include "weft/observe/run/run_folder.h"
 #include "weft/plan/mesh/mesh.h"
@@ -40,7 +40,7 @@ namespace {
 constexpr std::chrono::milliseconds kGrace = std::chrono::seconds(30);
 
 volatile std::sig_atomic_t stop_signal = 0, grace_s = 0;  // no grace_s under a launcher of weft
-std::atomic<std::int64_t> stopped_ms = 0;                 // when stop_signal came
+std::atomic<std::int64_t> stopped_ns = 0;                 // when stop_signal came
 
 // Without a launcher of weft, which would do it.
 void end_after_grace(int) {
@@ -49,18 +49,13 @@ void end_after_grace(int) {
   ::_exit(128 + SIGKILL);  // 128 + SIGTERM says that a checkpoint was saved
 }
 
-std::int64_t now_ms() {
-  timespec now{};
-  ::clock_gettime(CLOCK_MONOTONIC, &now);
-  return std::int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000;
-}
-
 void request_stop(int number) {
   if (stop_signal == 0) {
-    stopped_ms = now_ms();  // first: another signal may come in between
+    stopped_ns = observe::monotonic_ns();  // first: another signal may come in between
     stop_signal = number;
     if (grace_s > 0) ::alarm(static_cast<unsigned>(grace_s));
-  } else if (grace_s > 0 && now_ms() - stopped_ms >= launch::kOneRequest.count()) {
+  } else if (grace_s > 0 && std::chrono::nanoseconds(observe::monotonic_ns() - stopped_ns) >=
+                                launch::kOneRequest) {
     ::signal(number, SIG_DFL);
     ::raise(number);
   }

@@ -45,14 +45,7 @@ struct Caller {
 void wait_until(const Caller& me, int peer, const std::function<bool()>& is_done) {
   const observe::WaitScope shown("rendezvous", -1);
   while (!is_done()) {
-    if (me.deadline.passed()) {
-      throw Error(Errc::kTimeout,
-                  "rank " + std::to_string(peer) + " did not join within " +
-                      std::to_string(me.timeout.count()) +
-                      " ms; check that it was started with the same world size and store, and look "
-                      "for its error message; for a slow start, raise the timeout",
-                  {"init", me.rank, peer});
-    }
+    if (me.deadline.passed()) throw internal::not_joined(me.rank, peer, me.timeout);
     std::this_thread::sleep_for(kPollPause);
   }
 }

@@ -59,7 +59,7 @@ TEST(Attempt, FollowsAnAttemptInWhichARankDidNotCome) {
   EXPECT_EQ(agree(*store, [] {}), (std::vector<int>{2, 2, 2}));
 }
 
-// Two attempts of a job of two nodes, of which torchrun has restarted the second node only.
+// Two attempts of a job of two nodes. torchrun has restarted the second node only.
 TEST(Attempt, RanksWhoseRestartsTorchrunHasCountedSeparatelyMeet) {
   Processes processes(4, [](const Me& me) {
     ::setenv("TORCHELASTIC_RUN_ID", "job", 1);

@@ -300,10 +300,10 @@ bool hosts_store(const Identity& identity) {
 }
 
 // The keys of this job in its store.
-c10::intrusive_ptr<c10d::Store> keys_of_job(const Identity& identity, bool hosts_it,
-                                            std::chrono::milliseconds timeout) {
+c10::intrusive_ptr<c10d::Store> keys_of_job(const Identity& identity,
+                                            c10::intrusive_ptr<c10d::Store> store) {
   return c10::make_intrusive<c10d::PrefixStore>(
-      store_prefix(identity.run_id, identity.restart_count), store_of(identity, hosts_it, timeout));
+      store_prefix(identity.run_id, identity.restart_count), std::move(store));
 }
 
 // Of an error of this rank before it has reached the store. A rank 0 that hosts the store has none
@@ -311,7 +311,7 @@ c10::intrusive_ptr<c10d::Store> keys_of_job(const Identity& identity, bool hosts
 void tell_others(const Identity& identity, int before, const std::exception& error) noexcept {
   if (identity.meets_through_mpi || hosts_store(identity)) return;
   try {
-    const auto store = keys_of_job(identity, /*hosts_it=*/false, kTellTimeout);
+    const auto store = keys_of_job(identity, store_of(identity, /*hosts_it=*/false, kTellTimeout));
     internal::tell_failure(*internal::place_of_group(before, store), identity.rank, error);
   } catch (const std::exception&) {
     // No store answers: rank 0 waits until its timeout, once it has begun.
@@ -339,12 +339,12 @@ BackendOptions backend_options(const Identity& identity, const InitOptions& opti
 // The group of a job that may have several ranks.
 Group meet(const Identity& launched, const InitOptions& options) {
   Identity identity = launched;
-  c10::intrusive_ptr<c10d::Store> attempts;  // keeps the store that rank 0 hosts
+  c10::intrusive_ptr<c10d::Store> job_store;
   if (counts_by_node(identity) && !options.newcomer) {
-    attempts = c10::make_intrusive<c10d::PrefixStore>(
-        "weft/" + identity.run_id, store_of(identity, hosts_store(identity), options.timeout));
+    job_store = store_of(identity, hosts_store(identity), options.timeout);
+    c10d::PrefixStore attempts("weft/" + identity.run_id, job_store);
     identity.restart_count =
-        agree_on_attempt(*attempts, identity.rank, identity.world, options.timeout);
+        agree_on_attempt(attempts, identity.rank, identity.world, options.timeout);
   }
   // Before anything that may fail on one rank only.
   const int before = groups_begun(identity, options.newcomer);
@@ -357,13 +357,15 @@ Group meet(const Identity& launched, const InitOptions& options) {
     throw;
   }
   if (options.newcomer) {
-    const auto store = keys_of_job(identity, /*hosts_it=*/false, options.timeout);
+    const auto store =
+        keys_of_job(identity, store_of(identity, /*hosts_it=*/false, options.timeout));
     rank_link::tell_launcher(rank_link::Joining{});
     return join_group(store, backend, options.timeout, identity.rank,
                       has_fixed_nodes(identity) ? identity.world : 0);
   }
   if (auto joined = join_through_mpi(identity, backend)) return *joined;
-  const auto store = keys_of_job(identity, hosts_store(identity), options.timeout);
+  if (!job_store) job_store = store_of(identity, hosts_store(identity), options.timeout);
+  const auto store = keys_of_job(identity, std::move(job_store));
   static bool has_met = false;  // a program may form further groups while it trains
   if (!std::exchange(has_met, true)) rank_link::tell_launcher(rank_link::Meeting{});
   failpoint("meet.begin");

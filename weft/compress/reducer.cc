@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 #include "weft/base/error.h"
 #include "weft/compress/internal/codecs.h"
 #include "weft/compress/internal/staged.h"
+#include "weft/kernels/reduce.h"
 
 namespace weft::compress {
 
@@ -188,6 +190,12 @@ std::vector<std::span<const float>> StagedReducer::common_state() {
   return all;
 }
 
+void StagedReducer::give_agreed(std::span<float> agreed, std::span<float> mine) {
+  std::copy(agreed.begin(), agreed.end(), values().begin());
+  forget_not_finite(values(), mine);
+  forget_not_finite(values(), agreed);
+}
+
 void StagedReducer::commit() {
   for (Remembered* const one : all_memory()) one->commit();
 }
@@ -231,6 +239,9 @@ void Unsent::encode(const Codec& codec, std::int64_t first, std::span<float> val
 }
 
 void forget_not_finite(std::span<const float> result, std::span<float> memory) {
+  if (kernels::is_within(result.data(), static_cast<std::int64_t>(result.size()),
+                         std::numeric_limits<float>::max()))
+    return;
   for (std::size_t i = 0; i < memory.size(); ++i)
     memory[i] = std::isfinite(result[i]) ? memory[i] : 0.0f;
 }

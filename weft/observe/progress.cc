@@ -96,7 +96,7 @@ std::string run_of(const ProgressView& view) {
 std::string speed_of(const ProgressView& view) {
   const double rate = rate_of(view);
   if (rate <= 0) return "?it/s";
-  return rate < 1 ? shortened(1 / rate) + "s/it" : shortened(std::round(rate * 10) / 10) + "it/s";
+  return rate < 1 ? shortened(1 / rate) + "s/it" : shortened(rounded(rate, 1)) + "it/s";
 }
 
 std::string percent_of(const ProgressView& view) {

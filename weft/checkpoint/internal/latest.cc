@@ -1,6 +1,6 @@
 // A job may remove or replace a checkpoint after it was listed, and files of it after its manifest
-// was read. Such a checkpoint is not damaged, and a newer one has taken its place. So the folders
-// are listed again if a name has another folder than before, or none.
+// was read. This does not mean damage: a newer checkpoint has taken its place. So the folders are
+// listed again if a name has another folder than before, or none.
 #include "weft/checkpoint/internal/latest.h"
 
 #include <fcntl.h>

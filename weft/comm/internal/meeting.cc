@@ -7,7 +7,7 @@
 //
 // All members make the same exchanges in the same order, so their counts of rounds agree without a
 // message. Keys stay in the store: a slow rank still finds the strings of a round that the others
-// have left long ago. Those of a group that forms again are erased two groups later (rendezvous.h).
+// have left long ago. A group that forms again erases its keys two groups later (rendezvous.h).
 // When an exchange returns, all members have begun it; some may still be in it.
 //
 // Each turn of a wait also looks at `failed` and `lost`, so nobody uses up its timeout for a rank
@@ -76,14 +76,7 @@ void wait_for(const Meeting& meeting, const std::string& key, int peer, Deadline
                   "rank " + std::to_string(*lost) + " ended before all ranks had joined",
                   {"init", meeting.party.rank, *lost});
     }
-    if (deadline.passed()) {
-      throw Error(Errc::kTimeout,
-                  "rank " + std::to_string(peer) + " did not join within " +
-                      std::to_string(meeting.party.timeout.count()) +
-                      " ms; check that it was started with the same world size and store, and look "
-                      "for its error message; for a slow start, raise the timeout",
-                  {"init", meeting.party.rank, peer});
-    }
+    if (deadline.passed()) throw not_joined(meeting.party.rank, peer, meeting.party.timeout);
     std::this_thread::sleep_for(pause);
     pause = std::min<std::chrono::microseconds>(2 * pause, 50ms);
   }
@@ -144,6 +137,15 @@ Error store_gone(const std::exception& error, const Error::Context& context) {
                "else rank 0) has ended: " +
                    what.substr(0, what.find('\n')),
                context);
+}
+
+Error not_joined(int rank, int peer, std::chrono::milliseconds timeout) {
+  return Error(Errc::kTimeout,
+               "rank " + std::to_string(peer) + " did not join within " +
+                   std::to_string(timeout.count()) +
+                   " ms; check that it was started with the same world size and store, and look "
+                   "for its error message; for a slow start, raise the timeout",
+               {"init", rank, peer});
 }
 
 std::vector<int> all_ranks(int size) {

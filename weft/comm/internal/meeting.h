@@ -62,6 +62,9 @@ std::optional<int> lost_rank(c10d::Store& store);
 // ended.
 Error store_gone(const std::exception& error, const Error::Context& context);
 
+// The error of rank `rank`, which has waited for `peer` until its timeout.
+Error not_joined(int rank, int peer, std::chrono::milliseconds timeout);
+
 // 0 … size - 1.
 std::vector<int> all_ranks(int size);
 

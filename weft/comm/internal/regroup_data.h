@@ -26,8 +26,8 @@ struct RegroupData {
   std::vector<int> former;
   bool through_mpi = false;  // the ranks met without a store
   int job_rank = -1;         // this process's rank by the launcher; -1: any
-  // Number of the group among those that the ranks have begun to form over `store`. -1: unknown to
-  // a newcomer.
+  // The ranks have begun to form so many groups over `store` before this one. -1: unknown to a
+  // newcomer.
   int number = 0;
   // By epoch: keys of this process that are still in the store.
   std::map<std::uint32_t, std::shared_ptr<WrittenKeys>> written = {};

@@ -13,8 +13,8 @@
 // reader skips a number without one.
 //
 // Each member erases its own keys when the second group after this one has formed (WrittenKeys).
-// Else the store of a long job would become full. The two decisions and the count stay: ranks that
-// are late, and newcomers, still go through all epochs.
+// Else the store of a long job would become full. The two decisions and the count stay, since late
+// ranks and newcomers go through all epochs.
 //
 // So an epoch has at most one list and one outcome. A rank uses a group only if the outcome is
 // "formed", which a member proposes only when all of them are ready.

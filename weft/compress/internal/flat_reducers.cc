@@ -47,11 +47,7 @@ class FlatReducer : public StagedReducer {
   }
   // Called when all codes are added to sums().
   void finish() {
-    if (delta()) {
-      std::copy(agreed_.now().begin(), agreed_.now().end(), values().begin());
-      forget_not_finite(values(), unsent_.all());
-      forget_not_finite(values(), agreed_.now());
-    }
+    if (delta()) give_agreed(agreed_.now(), unsent_.all());
     is_in_range_ =
         spec_.kind != Kind::kF16 ||
         kernels::is_within(values().data(), unit_.count, std::numeric_limits<float>::max());

@@ -188,11 +188,7 @@ class LowRankReducer final : public StagedReducer {
       kernels::add_low_rank(matrix.shape, {left(matrix), right(matrix), 1.0f},
                             result + matrix.first);
     }
-    if (delta()) {
-      std::copy(agreed_.now().begin(), agreed_.now().end(), values().begin());
-      forget_not_finite(values(), memory_.now());
-      forget_not_finite(values(), agreed_.now());
-    }
+    if (delta()) give_agreed(agreed_.now(), memory_.now());
     for (const Factored& matrix : division_.matrices) prepare_next(matrix);
   }
 

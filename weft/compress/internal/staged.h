@@ -40,6 +40,9 @@ class StagedReducer : public Reducer {
   // `part` distinguishes encodings of one step and buffer.
   Draw draw(std::uint32_t part) const;
   bool delta() const { return spec_.memory == Memory::kDelta; }
+  // With delta, at the end of a step: the result is `agreed`. It and `mine` forget the numbers that
+  // are not finite in it.
+  void give_agreed(std::span<float> agreed, std::span<float> mine);
 
   const Spec spec_;
   const Unit unit_;

@@ -44,7 +44,7 @@ Engine::Engine(Context context)
       options_(std::move(context.options)),
       group_(std::move(context.group)),
       params_(blocks_),
-      program_(context.program != nullptr ? context.program : &group_.backend()) {
+      program_(context.program) {
   if (!options_.check) return;
   std::vector<at::Tensor> tensors;
   for (const internal::Param& param : params_.all()) tensors.push_back(param.tensor);

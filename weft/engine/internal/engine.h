@@ -38,7 +38,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
     std::vector<Block> blocks;
     Group group;
     ShardedOptions options;
-    const void* program = nullptr;  // of the program's group, for Company; null: of `group`
+    const void* program = nullptr;  // of the program's group, for Company; make_engine() sets it
   };
 
   virtual ~Engine() = default;

@@ -5,13 +5,10 @@
 #include <algorithm>
 
 #include "weft/engine/internal/index.h"
+#include "weft/engine/internal/module_watch.h"
 
 namespace weft::engine::internal {
 namespace {
-
-// Sums of the numbers of 4096 ranks and of their squares are exact in float64, and the square of
-// the sum in 64 bits.
-constexpr std::uint64_t kCompanies = (1U << 20) - 1;
 
 void put_powers(double* into, double number) {
   into[0] = number > 0 ? 1 : 0;
@@ -19,7 +16,8 @@ void put_powers(double* into, double number) {
   into[2] = number * number;
 }
 
-// Of put_powers(): the numbers are equal if (their sum)^2 = (their count) * (sum of their squares).
+// Of put_powers() of numbers below ModuleWatch::kDigests: they are equal if
+// (their sum)^2 = (their count) * (sum of their squares).
 bool sums_of_equals(const double* sums) {
   const auto exact = [](double number) { return static_cast<std::uint64_t>(number); };
   return exact(sums[0]) * exact(sums[2]) == exact(sums[1]) * exact(sums[1]);
@@ -33,7 +31,8 @@ void GradientReport::send(const Group& group, const Facts& facts) {
   auto* const numbers = numbers_.data_ptr<double>();
   numbers[0] = facts.samples;
   put_powers(numbers + params + 1, facts.digest);
-  const std::uint64_t company = facts.company == 0 ? 0 : 1 + facts.company % kCompanies;
+  const std::uint64_t company =
+      facts.company == 0 ? 0 : 1 + facts.company % (ModuleWatch::kDigests - 1);
   put_powers(numbers + params + 4, static_cast<double>(company));
   for (std::size_t param = 0; param < params; ++param) numbers[param + 1] = mine_[param] ? 1 : 0;
   if (facts.first_not_finite >= 0) numbers[index(facts.first_not_finite) + 1] += kNotFinite;

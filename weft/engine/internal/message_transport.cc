@@ -27,7 +27,7 @@
 //
 // Sums that do not count: begin() makes the codec's memory of earlier steps final, and drop() goes
 // back to it. Without an updater, averages_used() and averages_dropped() do so. There is no lock:
-// one thread at a time calls it, that of backward(), of step() or of forward.
+// the thread of backward(), of step() or of forward calls it, one at a time.
 #include <ATen/ATen.h>
 
 #include <algorithm>

@@ -50,11 +50,14 @@ bool ModuleWatch::is_resampled(std::size_t param) const {
          sample_lines(seen_[param].home, turn_) != seen_[param].sampled;
 }
 
+bool ModuleWatch::is_written(std::size_t param, bool values) const {
+  return version_of(params_[param].tensor) != seen_[param].version ||
+         (values && is_resampled(param));
+}
+
 bool ModuleWatch::has_changed_trained() const {
   for (std::size_t param = 0; param < params_.trained(); ++param) {
-    if (is_moved(param) || version_of(params_[param].tensor) != seen_[param].version ||
-        is_resampled(param))
-      return true;
+    if (is_moved(param) || is_written(param, /*values=*/true)) return true;
   }
   return false;
 }
@@ -106,7 +109,7 @@ void ModuleWatch::check_kind(std::size_t param) const {
 // torch::load() counts as a change in place too, of other memory.
 void ModuleWatch::check_written(std::size_t param, bool values) const {
   if (no_writing_.empty() || param >= guarded_ || is_moved(param)) return;
-  if (version_of(params_[param].tensor) != seen_[param].version || (values && is_resampled(param)))
+  if (is_written(param, values))
     refuse("'" + params_[param].name + "' was changed in place, " + no_writing_);
 }
 

@@ -36,7 +36,7 @@ namespace weft::engine::internal {
 class ModuleWatch {
  public:
   // Digests are below this number. Sums of the digests of 4096 ranks and of their squares are exact
-  // in float64.
+  // in float64, and the square of the sum in 64 bits.
   static constexpr std::uint32_t kDigests = 1U << 20;
 
   // `params` of the blocks; outlives it. `buffers`: those that came or went are noticed too.
@@ -122,6 +122,8 @@ class ModuleWatch {
     LineSums sampled{};
   };
   bool is_resampled(std::size_t param) const;
+  // The values have changed since rebase(), in the same memory. With `values`, samples tell, too.
+  bool is_written(std::size_t param, bool values) const;
   void check_kind(std::size_t param) const;
   void check_written(std::size_t param, bool values) const;
 

@@ -204,12 +204,9 @@ void ShardedModel::take_over(const std::map<std::string, at::Tensor>& given) {
 checkpoint::Slices ShardedModel::slices(const Sharded::Placing& placing, Wanted wanted) {
   // To save, values that the program has given to the module are taken from there: it is not
   // collective, so another rank may still use shared masters.
-  const bool saves = wanted == Wanted::kToSave;
-  if (saves && !is_held_changed()) changes_->check_written();
+  if (wanted == Wanted::kToSave && !is_held_changed()) changes_->check_written();
   if (wanted == Wanted::kToLoad) changes_->pull_for_held();
-  return state_->slices(placing, {.optimizer_state = wanted != Wanted::kWeights,
-                                  .of_module = saves,
-                                  .without_entries = saves});
+  return state_->slices(placing, wanted);
 }
 
 void ShardedModel::begin_load() {

@@ -2,8 +2,6 @@
 
 #include <ATen/ATen.h>
 
-#include "weft/engine/internal/state_slices.h"
-
 namespace weft::engine::internal {
 
 void ShardedState::each_whole(const Visit& visit) const {
@@ -49,7 +47,8 @@ void ShardedState::scatter(const std::map<std::string, at::Tensor>& state) const
   }
 }
 
-checkpoint::Slices ShardedState::slices(const Sharded::Placing& placing, const Kinds& kinds) const {
+checkpoint::Slices ShardedState::slices(const Sharded::Placing& placing, Wanted wanted) const {
+  const bool saves = wanted == Wanted::kToSave;
   checkpoint::Slices all;
   for (const Unit& unit : of_.memory.units()) {
     for (const Piece& piece : pieces_of(unit, of_.params, of_.group.rank())) {
@@ -63,17 +62,17 @@ checkpoint::Slices ShardedState::slices(const Sharded::Placing& placing, const K
         for (auto& slice : checkpoint::slices_of_range(named, piece.begin, flat))
           all.push_back(std::move(slice));
       };
-      const bool of_module = kinds.of_module && of_.watch.is_moved(index(piece.param));
+      const bool of_module = saves && of_.watch.is_moved(index(piece.param));
       add("", of_module ? param.tensor.detach()
                               .reshape({-1})
                               .narrow(0, piece.begin, piece.count())
                               .to(unit.master_type)
                         : piece.of(unit.master));
-      if (!kinds.optimizer_state) continue;
+      if (wanted == Wanted::kWeights) continue;
       for (std::size_t array = 0; array < unit.state.size(); ++array)
         add("." + of_.updates.arrays()[array], piece.of(unit.state[array]));
     }
-    if (kinds.without_entries && of_.group.rank() == 0) add_without_entries(unit, placing, all);
+    if (saves && of_.group.rank() == 0) add_without_entries(unit, placing, all);
   }
   return all;
 }

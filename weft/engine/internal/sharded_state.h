@@ -12,6 +12,7 @@
 #include "weft/checkpoint/slice.h"
 #include "weft/comm/group.h"
 #include "weft/engine/internal/module_watch.h"
+#include "weft/engine/internal/state_slices.h"
 #include "weft/engine/internal/unit_memory.h"
 #include "weft/engine/internal/updates.h"
 #include "weft/engine/sharded.h"
@@ -41,15 +42,10 @@ class ShardedState {
   // The inverse of each_whole(): all ranks get their parts of rank 0's `state`. Collective.
   void scatter(const std::map<std::string, at::Tensor>& state) const;
 
-  struct Kinds {
-    bool optimizer_state = true;  // beside the weights
-    // Weights are those of the module, if the program has given it other memory; else the masters.
-    bool of_module = false;
-    // Also parameters without entries, on rank 0, so that a reader finds their names and shapes.
-    bool without_entries = false;
-  };
-  // This rank's part of all weights and optimizer state.
-  checkpoint::Slices slices(const Sharded::Placing& placing, const Kinds& kinds) const;
+  // This rank's part of all weights and optimizer state. To save, weights are those of the module
+  // if the program has given it other memory, else the masters. Rank 0 then adds parameters without
+  // entries, so that a reader finds their names and shapes.
+  checkpoint::Slices slices(const Sharded::Placing& placing, Wanted wanted) const;
 
  private:
   void add_without_entries(const Unit& unit, const Sharded::Placing& placing,

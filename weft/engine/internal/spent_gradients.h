@@ -13,8 +13,8 @@ namespace weft::engine::internal {
 
 class SpentGradients {
  public:
-  // The gradients of these parameters are spent. Does not keep their memory. With `any_values`, so
-  // are those that the program puts in their place or changes, unless they are zero.
+  // The gradients of these parameters are spent. Does not keep their memory. With `any_values`,
+  // gradients that the program changes or puts in their place are spent, too, unless they are zero.
   void note(const std::vector<at::Tensor>& params, bool any_values = false);
   // Called before backward() adds to gradients. Drops the spent ones, so that they do not count
   // again. Returns a parameter to which it must not add, since one process would add to a spent

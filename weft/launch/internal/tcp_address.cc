@@ -12,10 +12,8 @@ namespace weft::launch::internal {
 namespace {
 
 bool is_loopback(const Address& address) {
-  if (address.storage.ss_family == AF_INET6) {
-    const auto& v6 = reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr;
-    return std::memcmp(&v6, &in6addr_loopback, sizeof v6) == 0;
-  }
+  if (address.storage.ss_family == AF_INET6)
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6&>(address.storage).sin6_addr);
   const auto& v4 = reinterpret_cast<const sockaddr_in&>(address.storage).sin_addr;
   return ntohl(v4.s_addr) >> 24 == IN_LOOPBACKNET;
 }

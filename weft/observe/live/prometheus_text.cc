@@ -68,16 +68,11 @@ class Families {
   std::vector<MetricFamily> all_;
 };
 
-// The last values of the metrics.
-struct LastValues {
-  const MetricsSeries& series;
-
-  std::optional<double> of(const std::string& name) const {
-    const auto found = series.find(name);
-    if (found == series.end() || found->second.empty()) return std::nullopt;
-    return found->second.back().value;
-  }
-};
+std::optional<double> last_of(const MetricsSeries& series, const std::string& name) {
+  const auto found = series.find(name);
+  if (found == series.end() || found->second.empty()) return std::nullopt;
+  return found->second.back().value;
+}
 
 void add_ranks(Families& families, const std::string& text) {
   const auto json = nlohmann::json::parse(text, nullptr, /*allow_exceptions=*/false);
@@ -118,7 +113,6 @@ void add_ranks(Families& families, const std::string& text) {
 
 std::string prometheus_text(const RunInfo& run, const MetricsSeries& series,
                             const std::string& ranks_json) {
-  const LastValues last{series};
   Families families;
   families.gauge("weft_run_info", "The run that these metrics are of.", 1, {{"run", run.name}});
   families.gauge("weft_run_running", "1 while a process trains the run, else 0.",
@@ -134,7 +128,7 @@ std::string prometheus_text(const RunInfo& run, const MetricsSeries& series,
     families.gauge("weft_checkpoint_step", "Step of the newest checkpoint.",
                    static_cast<double>(*run.checkpoint));
   for (const Exported& one : kGauges) {
-    if (const auto value = last.of(one.name))
+    if (const auto value = last_of(series, one.name))
       families.gauge(one.exported, one.help, *value * one.scale);
   }
   families.begin("weft_own_metric",
@@ -142,12 +136,12 @@ std::string prometheus_text(const RunInfo& run, const MetricsSeries& series,
                  MetricType::Gauge);
   for (const auto& [name, points] : series) {
     if (is_of_weft(name) || name == "accuracy" || points.empty()) continue;
-    families.add(*last.of(name), {{"name", name}});
+    families.add(points.back().value, {{"name", name}});
   }
   families.begin("weft_train_phase_seconds", "Time of a part of the last step, on rank 0.",
                  MetricType::Gauge);
   for (const Exported& one : kPhases) {
-    if (const auto value = last.of(one.name))
+    if (const auto value = last_of(series, one.name))
       families.add(*value * 1e-3, {{"phase", one.exported}});
   }
   add_ranks(families, ranks_json);

@@ -107,9 +107,10 @@ const Axis* MeshLayout::find(std::string_view axis) const {
   return found == axes_.end() ? nullptr : &*found;
 }
 
-int MeshLayout::stride(std::size_t axis) const {
+int MeshLayout::stride(const Axis& axis) const {
+  const Axis* const end = axes_.data() + axes_.size();
   int stride = 1;
-  for (std::size_t later = axis + 1; later < axes_.size(); ++later) stride *= axes_[later].size;
+  for (const Axis* later = &axis + 1; later < end; ++later) stride *= later->size;
   return stride;
 }
 
@@ -123,18 +124,17 @@ int MeshLayout::coordinate(int rank, std::string_view axis) const {
   require_rank(rank, world_);
   if (size(axis) == 1) return 0;
   const Axis* const found = find(axis);
-  return rank / stride(static_cast<std::size_t>(found - axes_.data())) % found->size;
+  return rank / stride(*found) % found->size;
 }
 
 std::vector<int> MeshLayout::members(int rank, const std::vector<std::string>& along) const {
   require_rank(rank, world_);
   for (const std::string& axis : along) WEFT_REQUIRE(is_axis(axis), unknown(axis));
   std::vector<int> ranks = {rank};
-  for (std::size_t a = 0; a < axes_.size(); ++a) {
-    const Axis& axis = axes_[a];
+  for (const Axis& axis : axes_) {
     if (std::find(along.begin(), along.end(), axis.name) == along.end()) continue;
     const std::vector<int> before = std::exchange(ranks, {});
-    const int step = stride(a), own = coordinate(rank, axis.name);
+    const int step = stride(axis), own = rank / step % axis.size;
     for (const int other : before)
       for (int i = 0; i < axis.size; ++i) ranks.push_back(other + (i - own) * step);
   }
@@ -144,7 +144,7 @@ std::vector<int> MeshLayout::members(int rank, const std::vector<std::string>& a
 std::vector<std::vector<int>> MeshLayout::groups(const std::string& axis) const {
   const int count = size(axis);
   const Axis* const found = find(axis);
-  const int step = found != nullptr ? stride(static_cast<std::size_t>(found - axes_.data())) : 1;
+  const int step = found != nullptr ? stride(*found) : 1;
   std::vector<std::vector<int>> all;
   for (int first = 0; first < world_; ++first) {
     if (first / step % count != 0) continue;

@@ -45,7 +45,7 @@ class MeshLayout {
   std::string describe() const;
 
  private:
-  int stride(std::size_t axis) const;
+  int stride(const Axis& axis) const;  // one of axes_
   const Axis* find(std::string_view axis) const;
 
   int world_;

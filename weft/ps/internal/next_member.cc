@@ -16,11 +16,16 @@ constexpr std::uint64_t kBytesPerTick = 4'000'000;
 void NextMember::replace(const std::optional<Member>& member) {
   member_ = member;
   has_.reset();
+  end_state();
+  silent_ticks_ = 0;
+  if (!member) log_.clear();
+}
+
+// The member has all of the state, or needs it no longer.
+void NextMember::end_state() {
   needs_state_ = false;
   state_ = StateSender();
   piece_bytes_.clear();
-  silent_ticks_ = 0;
-  if (!member) log_.clear();
 }
 
 NextMember::Messages NextMember::add(std::uint64_t position, std::string command) {
@@ -38,9 +43,7 @@ NextMember::Messages NextMember::take_ack(const ChainMessage& ack, Shard& shard,
   }
   const bool is_first_word = !has_;
   if (is_first_word || ack.position > *has_) silent_ticks_ = 0;
-  needs_state_ = false;
-  state_ = StateSender();
-  piece_bytes_.clear();
+  end_state();
   has_ = std::max(has_.value_or(0), ack.position);
   return is_first_word ? missing() : Messages{};
 }

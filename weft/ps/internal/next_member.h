@@ -51,6 +51,7 @@ class NextMember {
   std::uint64_t ticks_until_again() const;
   Messages begin_state(Shard& shard, std::uint64_t applied);
   Messages next_piece(Shard& shard, std::uint64_t applied);
+  void end_state();
 
   std::optional<Member> member_;
   std::deque<Entry> log_;

@@ -53,7 +53,7 @@ void StateReceiver::take_head(const ChainMessage& message, Shard& shard) {
     head_.clear();
     head_bytes_ = in.take<std::uint64_t>();
   }
-  head_ += message.payload.substr(message.payload.size() - in.left());
+  head_ += in.take_view(in.left(), 1);
   if (head_.size() < head_bytes_) return;
   shard.receive_state(head_);
   head_ = std::string();

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "weft/base/svg/svg.h"
+#include "weft/base/text/words.h"
 #include "weft/schedule/pictures/internal/picture.h"
 #include "weft/schedule/pictures/pictures.h"
 
@@ -153,9 +154,7 @@ void head_at(Svg& svg, double x, double y, double dx, double dy, double length) 
 }
 
 void bead_at(Svg& svg, double x, double y, const std::string& label, const Layout& layout) {
-  const auto letters = std::count_if(label.begin(), label.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-  });
+  const std::size_t letters = num_characters(label);
   if (letters == 0) {
     svg.element("circle", {{"class", "f"}, {"stroke", "none"}, {"cx", x}, {"cy", y}, {"r", 4}});
     return;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "weft/base/text/words.h"
 #include "weft/schedule/pictures/internal/picture.h"
 
 namespace weft::schedule {
@@ -17,11 +18,7 @@ constexpr int kColumns = 120;
 using Cell = std::vector<std::string>;
 
 // Counts characters, not bytes.
-int width(const std::string& text) {
-  return static_cast<int>(std::count_if(text.begin(), text.end(), [](char c) {
-    return (static_cast<unsigned char>(c) & 0xc0) != 0x80;
-  }));
-}
+int width(const std::string& text) { return static_cast<int>(num_characters(text)); }
 std::string padded(const std::string& text, int to) {
   return text + std::string(std::max(0, to - width(text)), ' ');
 }

@@ -2,6 +2,7 @@
 
 #include <ATen/ATen.h>
 
+#include <tuple>
 #include <utility>
 
 #include "weft/base/error.h"
@@ -19,13 +20,21 @@ void Control::log(const std::string& name, double value) {
 }
 
 namespace internal {
+namespace {
+
+// Whether any rank has each of the two. Collective.
+std::pair<bool, bool> on_any_rank(const Group& world, bool first, bool second) {
+  at::Tensor any = at::tensor({first ? 1 : 0, second ? 1 : 0}, at::kInt);
+  if (world.size() > 1) world.all_reduce(any, ReduceOp::kMax);
+  return {any[0].item<int>() > 0, any[1].item<int>() > 0};
+}
+
+}  // namespace
 
 Callbacks::Callbacks(const Options& options, const Group& world)
     : on_step_(options.on_step), on_epoch_end_(options.on_epoch_end) {
-  at::Tensor any = at::tensor({on_step_ ? 1 : 0, on_epoch_end_ ? 1 : 0}, at::kInt);
-  if (world.size() > 1) world.all_reduce(any, ReduceOp::kMax);
-  any_on_step_ = any[0].item<int>() > 0;
-  any_on_epoch_end_ = any[1].item<int>() > 0;
+  std::tie(any_on_step_, any_on_epoch_end_) =
+      on_any_rank(world, on_step_ != nullptr, on_epoch_end_ != nullptr);
 }
 
 void Callbacks::step_done(const StepReport& step) {
@@ -43,9 +52,8 @@ Callbacks::Requests Callbacks::take_requests() {
 
 Callbacks::Requests Callbacks::agree(const Group& world) {
   const Requests mine = take_requests();
-  at::Tensor wishes = at::tensor({mine.stop ? 1 : 0, mine.save ? 1 : 0}, at::kInt);
-  if (world.size() > 1) world.all_reduce(wishes, ReduceOp::kMax);
-  return {wishes[0].item<int>() > 0, wishes[1].item<int>() > 0};
+  const auto [stop, save] = on_any_rank(world, mine.stop, mine.save);
+  return {stop, save};
 }
 
 Callbacks::Requests Callbacks::share(const Group& world) {

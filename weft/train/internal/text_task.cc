@@ -123,7 +123,7 @@ class TextTask final : public RecipeTask {
                                      double samples_per_s) const override {
     std::vector<LogField> fields;
     if (evaluation.samples > 0)
-      fields.emplace_back("perplexity", std::round(std::exp(evaluation.loss) * 100) / 100);
+      fields.emplace_back("perplexity", rounded(std::exp(evaluation.loss), 2));
     fields.emplace_back("tokens_per_s",
                         rounded(samples_per_s * static_cast<double>(settings_.model.sequence), 0));
     return fields;

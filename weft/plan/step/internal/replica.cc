@@ -370,12 +370,13 @@ void Replica::price(StageCost& stage) {
     add(stage.exchanges, cost.repeated, repeats);
     stage.exchange_bytes += exchange_bytes(block, stage.rank, repeats);
   }
-  if (gathers_each_time()) play_shards(stage, kept);
+  if (gathers_each_time()) play_shards(stage);
 }
 
 // Gathers each block ahead of its forward and again ahead of its backward, and scatters its
 // gradient behind it.
-void Replica::play_shards(StageCost& stage, Recompute kept) {
+void Replica::play_shards(StageCost& stage) {
+  const Recompute kept = job_.layout.recompute;
   std::vector<StreamBlock> ahead, back;
   double forward = 0, backward = 0;
   for (int b = stage.first; b < stage.last; ++b) {

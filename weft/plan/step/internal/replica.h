@@ -110,7 +110,7 @@ class Replica {
   void price();
   bool works_as_before(int stage) const;
   void price(StageCost& stage);
-  void play_shards(StageCost& stage, Recompute kept);
+  void play_shards(StageCost& stage);
   void add_messages();
   double exchange_bytes(const ModelBlock& block, int rank, double repeats) const;
   double interference(int rank) const;

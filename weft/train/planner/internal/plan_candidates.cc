@@ -1,10 +1,10 @@
 #include "weft/train/planner/internal/plan_candidates.h"
 
 #include <algorithm>
-#include <cstdio>
 #include <set>
 #include <utility>
 
+#include "weft/base/text/numbers.h"
 #include "weft/plan/search/no_layout.h"
 #include "weft/train/planner/planning.h"
 
@@ -18,11 +18,9 @@ constexpr int kMaxMicroBatch = 4096;  // As plan/search.
 std::string shortage(const plan::Layout& layout, const plan::Step& step) {
   const std::size_t rank = step.fullest();
   const double needs = step.memory[rank].total(), has = step.capacity[rank];
-  char memory[128];
-  std::snprintf(memory, sizeof memory,
-                ", needs %.4g GiB of a rank, which has %.4g GiB: %.4g GiB short",
-                needs / plan::kGiB, has / plan::kGiB, std::max(0.0, needs - has) / plan::kGiB);
-  return plan::describe(layout) + memory;
+  return plan::describe(layout) +
+         formatted(", needs %.4g GiB of a rank, which has %.4g GiB: %.4g GiB short",
+                   needs / plan::kGiB, has / plan::kGiB, std::max(0.0, needs - has) / plan::kGiB);
 }
 
 }  // namespace
