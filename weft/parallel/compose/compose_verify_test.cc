@@ -60,6 +60,7 @@ TEST(Verify, FindsNothingUnderAnyPlanAndChangesNoBit) {
   const Weights kPrivate = Weights::kPrivate;
   for (const Case& c : {on({{"dp", 2}}), on({{"dp", 3}}, {.weights = kPrivate}), on({{"fsdp", 2}}),
                         on({{"dp", 2}, {"fsdp", 2}}, {.zero_stage = 2, .weights = kPrivate}),
+                        on({{"fsdp", 2}, {"dp", 2}}, {.zero_stage = 2, .weights = kPrivate}),
                         on({{"dp", 2}, {"tp", 2}}),
                         on({{"pp", 2}, {"dp", 2}}, by(Algorithm::kOneForwardOneBackward, 2))}) {
     replicate(c.world(), [&](const Group& group) {

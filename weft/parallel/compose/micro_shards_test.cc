@@ -85,6 +85,7 @@ const std::vector<Case>& cases() {
       {{{"fsdp", 4}}, {.weights = Weights::kShared}},
       {{{"fsdp", 2}}, {.weights = Weights::kPrivate, .recompute = Recompute::kFull}},
       {{{"dp", 2}, {"fsdp", 2}}},
+      {{{"fsdp", 2}, {"dp", 2}}},
       {{{"pp", 2}}},
       {{{"pp", 3}}, {.schedule = Algorithm::kZeroBubbleH1, .recompute = Recompute::kFull}},
       {{{"pp", 2}}, {.schedule = Algorithm::kInterleaved}},

@@ -24,7 +24,15 @@ int Mesh::coordinate(std::string_view axis) const {
 }
 
 const Group& Mesh::along(const std::vector<std::string>& axes) const {
-  const auto members = layout().members(world().rank(), axes);
+  return group_of(layout().members(world().rank(), axes), axes);
+}
+
+const Group& Mesh::along_in_order(const std::vector<std::string>& axes) const {
+  return group_of(layout().members_in_order(world().rank(), axes), axes);
+}
+
+const Group& Mesh::group_of(const std::vector<int>& members,
+                            const std::vector<std::string>& axes) const {
   const auto known = state_->groups.find(members);
   if (known != state_->groups.end()) return known->second;
   std::string name;  // of the axes that have several ranks

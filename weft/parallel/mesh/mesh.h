@@ -35,8 +35,14 @@ class Mesh {
   // one. Throws as Group::subgroup does.
   const Group& operator[](const std::string& axis) const { return along({axis}); }
   const Group& along(const std::vector<std::string>& axes) const;
+  // As along(), with the ranks numbered by their coordinates in the order of `axes`. along()
+  // numbers them in the mesh's order of axes.
+  const Group& along_in_order(const std::vector<std::string>& axes) const;
 
  private:
+  const Group& group_of(const std::vector<int>& members,
+                        const std::vector<std::string>& axes) const;
+
   struct State;
   std::shared_ptr<State> state_;
 };

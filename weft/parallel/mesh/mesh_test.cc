@@ -36,6 +36,16 @@ TEST(Mesh, GroupsRanksAlongEveryAxisAsThreadsAndAsProcesses) {
   EXPECT_EQ(comm::fork_ranks(4, "auto", digits), std::vector<int>(4, 0));
 }
 
+TEST(Mesh, NumbersTheRanksOfAGroupInTheOrderOfTheMeshOrOfTheAxes) {
+  comm::replicate(4, [](const Group& world) {
+    const Mesh mesh(world, {{"fsdp", 2}, {"dp", 2}});
+    const int fsdp = mesh.coordinate("fsdp"), dp = mesh.coordinate("dp");
+    EXPECT_EQ(mesh.along({"dp", "fsdp"}).rank(), 2 * fsdp + dp);
+    EXPECT_EQ(mesh.along_in_order({"dp", "fsdp"}).rank(), 2 * dp + fsdp);
+    EXPECT_EQ(&mesh.along_in_order({"fsdp", "dp"}), &mesh.along({"dp", "fsdp"}));
+  });
+}
+
 TEST(Mesh, AnUnknownAxisIsAnErrorThatNamesTheNearest) {
   comm::replicate(1, [](const Group& world) {
     const Mesh mesh(world, {});

@@ -128,11 +128,22 @@ int MeshLayout::coordinate(int rank, std::string_view axis) const {
 }
 
 std::vector<int> MeshLayout::members(int rank, const std::vector<std::string>& along) const {
-  require_rank(rank, world_);
   for (const std::string& axis : along) WEFT_REQUIRE(is_axis(axis), unknown(axis));
-  std::vector<int> ranks = {rank};
+  std::vector<std::string> in_order;
   for (const Axis& axis : axes_) {
-    if (std::find(along.begin(), along.end(), axis.name) == along.end()) continue;
+    if (std::find(along.begin(), along.end(), axis.name) != along.end())
+      in_order.push_back(axis.name);
+  }
+  return members_in_order(rank, in_order);
+}
+
+std::vector<int> MeshLayout::members_in_order(int rank,
+                                              const std::vector<std::string>& along) const {
+  require_rank(rank, world_);
+  std::vector<int> ranks = {rank};
+  for (const std::string& name : along) {
+    if (size(name) == 1) continue;
+    const Axis& axis = *find(name);
     const std::vector<int> before = std::exchange(ranks, {});
     const int step = stride(axis), own = rank / step % axis.size;
     for (const int other : before)

@@ -39,6 +39,8 @@ class MeshLayout {
   // Ranks that differ from `rank` along the axes `along` alone, `rank` included. Ascending by
   // coordinates in the mesh's order of axes.
   std::vector<int> members(int rank, const std::vector<std::string>& along) const;
+  // As members(), ascending by coordinates in the order of `along`.
+  std::vector<int> members_in_order(int rank, const std::vector<std::string>& along) const;
   // All groups along an axis, each as members() returns it.
   std::vector<std::vector<int>> groups(const std::string& axis) const;
   // One line: "pp 2 x dp 2 x tp 2".

@@ -66,6 +66,8 @@ TEST(MeshLayout, PutsTheLastAxisOnNeighborsLikePyTorchsDeviceMesh) {
   EXPECT_EQ(mesh.members(6, {"tp"}), (std::vector{6, 7}));
   EXPECT_EQ(mesh.members(6, {"pp"}), (std::vector{2, 6}));
   EXPECT_EQ(mesh.members(5, {"tp", "dp"}), (std::vector{4, 5, 6, 7}));
+  EXPECT_EQ(mesh.members_in_order(5, {"tp", "dp"}), (std::vector{4, 6, 5, 7}));
+  EXPECT_EQ(mesh.members_in_order(5, {"dp", "ep", "tp"}), (std::vector{4, 5, 6, 7}));
   EXPECT_EQ(mesh.members(5, {}), (std::vector{5}));
   EXPECT_EQ(mesh.size("cp"), 1);
   EXPECT_EQ(mesh.coordinate(5, "cp"), 0);

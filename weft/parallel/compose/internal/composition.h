@@ -65,11 +65,13 @@ struct PipelineCalls {
 struct Composition {
   Composition(BlockModel model_, Plan plan_, const Mesh& mesh_);
 
+  // Number of this replica, whatever the mesh's order of axes.
   int replica() const {
     return (mesh.coordinate("dp") * mesh.size("fsdp") + mesh.coordinate("fsdp")) * mesh.size("ep") +
            mesh.coordinate("ep");
   }
-  const Group& replicas() const { return mesh.along({"dp", "fsdp", "ep"}); }  // with own samples
+  // Ranks with samples of their own. A rank's number in this group is its replica().
+  const Group& replicas() const { return mesh.along_in_order({"dp", "fsdp", "ep"}); }
   // Ranks with tokens of their own: those of cp share samples, but not positions.
   const Group& sharers() const {
     return model.experts > 0 && mesh.size("cp") > 1 ? mesh.along({"dp", "fsdp", "cp", "ep"})

@@ -139,7 +139,7 @@ void Verifier::find_wrong() {
     next.third = pass_on(group, compute(inputs, targets, 2), 1);
   }
   const std::vector<int> ranks =
-      c_.mesh.layout().members(c_.mesh.world().rank(), {"dp", "fsdp", "ep"});
+      c_.mesh.layout().members_in_order(c_.mesh.world().rank(), {"dp", "fsdp", "ep"});
   const auto name = [&](int place) {
     return std::to_string(ranks[static_cast<std::size_t>(place % size)]);
   };
