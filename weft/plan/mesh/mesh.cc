@@ -63,6 +63,10 @@ void require_rank(int rank, int world) {
 }
 
 [[noreturn]] void refuse(int world, const std::vector<Axis>& axes, long long product) {
+  if (axes.empty())
+    throw Error(Errc::kBadConfig,
+                "a mesh of " + counted(world, "rank") +
+                    " needs at least one axis; write dp=" + std::to_string(world));
   Nearest nearest{axes, axes, {}};
   nearest.search(0, world, 0);
   throw Error(Errc::kBadConfig, text_of(axes, ",", "=") + " makes " + counted(product, "rank") +

@@ -123,5 +123,16 @@ TEST(MeshLayout, RefusesSizesThatDoNotFitAndNamesTheNearest) {
   EXPECT_THAT(refused(4, "dp=99999999999"), HasSubstr("no axis with a size"));
 }
 
+TEST(MeshLayout, WithoutAxesIsOneRank) {
+  EXPECT_EQ(MeshLayout(1, {}).describe(), "one rank");
+  try {
+    MeshLayout(4, {});
+    FAIL() << "accepted";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code(), Errc::kBadConfig);
+    EXPECT_EQ(error.message(), "a mesh of 4 ranks needs at least one axis; write dp=4");
+  }
+}
+
 }  // namespace mesh_test
 }  // namespace weft::plan
