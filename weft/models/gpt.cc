@@ -256,7 +256,7 @@ at::Tensor GptBlock::forward(const at::Tensor& x, const at::Tensor& documents) {
   const at::Tensor y = x + dropout_->forward(attend(x, documents));
   if (mlp) return y + dropout_->forward(feed_forward(y));
   const at::Tensor out = y + dropout_->forward(experts->forward(norm2->forward(y)));
-  auxiliary_ = experts->auxiliary();
+  auxiliary_ = experts->take_auxiliary();
   return out;
 }
 

@@ -24,7 +24,10 @@ bool has_auxiliary(const Tensors& x) { return x.size() > 1 && x.back().dim() == 
 Block block_of(std::shared_ptr<torch::nn::Module> module, std::shared_ptr<GptPart> part) {
   return {.module = std::move(module), .forward = [part = std::move(part)](Tensors x) {
             x[0] = part->forward(x[0], x.size() > 1 && x[1].dim() > 1 ? x[1] : at::Tensor());
-            if (const at::Tensor& more = part->auxiliary(); more.defined() && has_auxiliary(x)) {
+            // The part does not keep the loss, whose graph holds the activations of this run.
+            const at::Tensor more = part->auxiliary();
+            part->set_auxiliary({});
+            if (more.defined() && has_auxiliary(x)) {
               x.back() = x.back() + more;
             } else if (more.defined()) {
               x.push_back(more.reshape({1}));

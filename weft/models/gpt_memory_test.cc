@@ -10,6 +10,7 @@
 
 #include "weft/comm/replicate.h"
 #include "weft/models/gpt.h"
+#include "weft/models/gpt_blocks.h"
 #include "weft/parallel/recompute/recompute.h"
 #include "weft/parallel/recompute/testing/tensor_meter.h"
 #include "weft/plan/model/activations.h"
@@ -128,6 +129,37 @@ TEST(GptMemory, OfABlockMatchesTheFormulasOverRanks) {
       compare({.options = gpt2(dropout), .cp = 2, .kept = kept});
     }
   }
+}
+
+// Also if the auxiliary loss of its experts, whose graph leads through the block, is passed on.
+TEST(GptMemory, OfARecomputedBlockWithExpertsIsItsInput) {
+  GptOptions options = gpt2(0);
+  options.hidden = 4 * options.width;
+  options.kv_heads = options.heads;
+  options.experts = 2;
+  GptBlock part(options, TensorParallel());
+  const engine::Block block = gpt_blocks(options).blocks[1].make({});
+  parallel::RecomputeOptions recompute;
+  recompute.random = false;
+  const at::Tensor x = torch::ones({2, 64, options.width}).requires_grad_();
+  // The output has the size of the input.
+  const double most = 1.1 * static_cast<double>(x.nbytes());
+  {
+    const TensorMeter meter;
+    const parallel::Tensors y = parallel::recompute_all(block.forward, {x}, recompute);
+    ASSERT_EQ(y.size(), 2u);
+    EXPECT_TRUE(y[1].requires_grad());
+    EXPECT_LE(static_cast<double>(meter.live()), most);
+  }
+  const TensorMeter meter;
+  const parallel::Tensors y = parallel::recompute_all(
+      [&part](const parallel::Tensors& in) {
+        const at::Tensor out = part.forward(in[0]);
+        return parallel::Tensors{out, part.auxiliary()};
+      },
+      {x}, recompute);
+  part.set_auxiliary(y[1]);
+  EXPECT_LE(static_cast<double>(meter.live()), most);
 }
 
 // The peak of a step, above the memory in use before it, is close to the activations of all blocks

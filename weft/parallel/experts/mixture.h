@@ -70,6 +70,9 @@ class MixtureOfExpertsImpl : public torch::nn::Cloneable<MixtureOfExpertsImpl>, 
   // experts are used alike. The average over the batch's ranks, weighted by tokens, is the
   // auxiliary loss of the whole batch, as for a mean loss. 0 on a rank without tokens.
   const at::Tensor& auxiliary() const { return auxiliary_; }
+  // Returns auxiliary(), which is undefined from then on. Take it under recompute(): the loss keeps
+  // the graph of the run, and with it the activations from which the router's input was computed.
+  at::Tensor take_auxiliary() { return std::exchange(auxiliary_, {}); }
   // Load of the last forward: over the batch's ranks while training, over ep's ranks in evaluation.
   const ExpertLoad& load() const { return load_; }
   using torch::nn::Module::load;  // parameters from an archive of libtorch
