@@ -6,6 +6,7 @@
 #include <torch/nn/modules/embedding.h>
 #include <torch/utils.h>
 
+#include <cmath>
 #include <limits>
 
 #include "weft/base/testing/refusal.h"
@@ -116,26 +117,42 @@ TEST(TensorCrossEntropy, EqualsTorchWithLabelSmoothingAndIgnoredTargets) {
   }
 }
 
-// Also the gradient of a target that is almost certain.
+void compare_16_bits(at::ScalarType type, double scale, const TensorParallel& tp) {
+  at::Tensor narrow = (wave({4, 300}, 0.4) * 9).to(type);
+  narrow[1][7] = 17;
+  narrow.requires_grad_();
+  const at::Tensor wide = narrow.detach().to(at::kDouble).requires_grad_(),
+                   target = torch::tensor({1, 7, -100, 299});
+  const at::Tensor got = cross_entropy(narrow, target, {}, tp),
+                   wanted = cross_entropy(wide, target, {}, tp);
+  EXPECT_EQ(got.scalar_type(), at::kFloat);
+  EXPECT_NEAR(got.item<double>(), wanted.item<double>(), 1e-6);
+  got.backward(torch::full_like(got, scale));
+  wanted.backward(torch::full_like(wanted, scale));
+  EXPECT_EQ(narrow.grad().scalar_type(), type);
+  const at::Tensor away = (narrow.grad().to(at::kDouble) - wide.grad()).abs();
+  EXPECT_TRUE(away.le(wide.grad().abs() * 0.008 + 1e-7).all().item<bool>()) << type << " " << scale;
+  EXPECT_LT(wide.grad()[1][7].item<double>(), -1e-6);
+}
+
+// Also the gradient of a target that is almost certain, and gradients of a scaled loss.
 TEST(TensorCrossEntropy, ComputesLogitsOf16BitsInFloat32) {
   on_ranks(1, [](const TensorParallel& tp) {
     for (const auto type : {at::kBFloat16, at::kHalf}) {
-      at::Tensor narrow = (wave({4, 300}, 0.4) * 9).to(type);
-      narrow[1][7] = 17;
-      narrow.requires_grad_();
-      const at::Tensor wide = narrow.detach().to(at::kDouble).requires_grad_(),
-                       target = torch::tensor({1, 7, -100, 299});
-      const at::Tensor got = cross_entropy(narrow, target, {}, tp),
-                       wanted = cross_entropy(wide, target, {}, tp);
-      EXPECT_EQ(got.scalar_type(), at::kFloat);
-      EXPECT_NEAR(got.item<double>(), wanted.item<double>(), 1e-6);
-      got.backward();
-      wanted.backward();
-      EXPECT_EQ(narrow.grad().scalar_type(), type);
-      const at::Tensor away = (narrow.grad().to(at::kDouble) - wide.grad()).abs();
-      EXPECT_TRUE(away.le(wide.grad().abs() * 0.008 + 1e-7).all().item<bool>());
-      EXPECT_LT(wide.grad()[1][7].item<double>(), -1e-6);
+      for (const double scale : {1.0, 65536.0}) compare_16_bits(type, scale, tp);
     }
+  });
+}
+
+// The probability 1.5e-8 of the other token is less than half of the least float16.
+TEST(TensorCrossEntropy, ScalesGradientsOfFloat16BeforeTheyAreRounded) {
+  on_ranks(1, [](const TensorParallel& tp) {
+    const at::Tensor logits =
+        torch::tensor({0.0, -18.0}).view({1, 2}).to(at::kHalf).requires_grad_();
+    const at::Tensor loss = cross_entropy(logits, torch::zeros({1}, at::kLong), {}, tp);
+    loss.backward(torch::full_like(loss, 65536));
+    const double wanted = 65536 / (1 + std::exp(18.0));  // 0.001
+    EXPECT_NEAR(logits.grad()[0][1].item<double>(), wanted, 1e-6);
   });
 }
 

@@ -126,14 +126,20 @@ struct WholeCrossEntropy final : torch::autograd::Function<WholeCrossEntropy> {
     const double e = context->saved_data["e"].toDouble(),
                  rest = e / static_cast<double>(logits.size(1));
     const at::Tensor scale = gradients[0].masked_fill(saved[2].logical_not(), 0).unsqueeze(1);
-    const std::int64_t n = logits.size(0), step = logits.is_cpu() ? rows_of_part(logits) : n;
+    // 16 bits cannot hold small probabilities. They can hold the products with the gradient, which
+    // includes the loss scale.
+    const bool widens = own.scalar_type() != logits.scalar_type();
+    const std::int64_t n = logits.size(0),
+                       step = logits.is_cpu() || widens ? rows_of_part(logits) : n;
     const at::Tensor d = at::empty(logits.sizes(), logits.options());
     for (std::int64_t row = 0; row < n; row += step) {
       const std::int64_t some = std::min(step, n - row);
-      at::Tensor part = d.narrow(0, row, some);
-      at::_softmax_out(part, logits.narrow(0, row, some), 1, false);
-      if (e > 0) part.sub_(rest);
-      part.mul_(scale.narrow(0, row, some));
+      const at::Tensor part = d.narrow(0, row, some);
+      at::Tensor p = widens ? at::empty(part.sizes(), own.options()) : part;
+      at::_softmax_out(p, logits.narrow(0, row, some).to(own.scalar_type()), 1, false);
+      if (e > 0) p.sub_(rest);
+      p.mul_(scale.narrow(0, row, some));
+      if (widens) part.copy_(p);
     }
     // For the target, the difference to 1 must not be rounded before it is taken.
     d.scatter_(1, column, ((own.expm1() + (e - rest)) * scale).to(d.scalar_type()));
