@@ -21,6 +21,7 @@ struct Gone {
   void bring_back() const {
     const at::NoGradGuard no_grad;
     const internal::AutocastState::Use use(autocast);
+    const internal::WithoutCachedCasts no_casts;
     const at::Tensor same = again();
     WEFT_REQUIRE(same.sizes() == result.sizes() && same.strides() == result.strides() &&
                      same.dtype() == result.dtype() &&

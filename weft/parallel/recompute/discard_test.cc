@@ -126,6 +126,23 @@ TEST(Discard, RecomputesUnderTheAutocastOfForward) {
   EXPECT_FALSE(torch::equal(x.grad(), gradients[0])) << "autocast makes no difference";
 }
 
+TEST(Discard, KeepsTheGradientsOfALaterForwardUnderTheSameAutocast) {
+  const at::Tensor weight = wave({6, 6}, 1).to(at::kFloat).requires_grad_(),
+                   x = wave({4, 6}, 0.5).to(at::kFloat);
+  const auto cheap = [weight](const at::Tensor& t) { return torch::matmul(t, weight).softmax(-1); };
+  at::autocast::set_autocast_enabled(at::kCPU, true);
+  at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  const at::Tensor a = cheap(x), y = a * a;
+  discard(
+      a, [cheap, x] { return cheap(x); }, y);
+  at::autocast::clear_cache();
+  y.sum().backward();
+  const bool has_gradient = cheap(x).requires_grad();
+  at::autocast::clear_cache();
+  at::autocast::set_autocast_enabled(at::kCPU, false);
+  EXPECT_TRUE(has_gradient);
+}
+
 TEST(Discard, RejectsAPartOfAnotherTensorAndAnotherShape) {
   const at::Tensor x = wave({4, 6}, 0).requires_grad_(), whole = x.sin(),
                    part = whole.narrow(0, 0, 2), of_part = part * part;

@@ -49,6 +49,15 @@ class Preserved {
   std::vector<std::function<void()>> back_;
 };
 
+// Autocast keeps its casts of leaves. Those from before a run belong to another computation, and
+// those of the run would keep copies of its inputs.
+struct OwnCasts {
+  OwnCasts() { at::autocast::clear_cache(); }
+  ~OwnCasts() { at::autocast::clear_cache(); }
+  OwnCasts(const OwnCasts&) = delete;
+  OwnCasts& operator=(const OwnCasts&) = delete;
+};
+
 // A run with its graph. `inputs` are leaves of the graph.
 struct Run {
   Tensors inputs, outputs;
@@ -64,6 +73,7 @@ std::vector<std::int64_t> versions_of(const Tensors& tensors) {
 
 Run run(const std::function<Tensors(const Tensors&)>& fn, const Tensors& inputs) {
   const at::AutoGradMode record(true);
+  const OwnCasts casts;
   Run result;
   const std::vector<std::int64_t> before = versions_of(inputs);
   for (const at::Tensor& input : inputs)

@@ -67,7 +67,8 @@ struct RecomputeOptions {
 // It must return the same for the same inputs and state. It may hold modules and parameters.
 // Results of other computations that need a gradient must be inputs. Inputs may be undefined, of
 // any type, and need a gradient or not. Results must be defined. The second run uses the autocast
-// state of the first, on the CPU and on CUDA devices. Any thread may make its own calls.
+// state of the first, on the CPU and on CUDA devices. Each run clears autocast's cache before and
+// after it, so calls cast a shared parameter separately. Any thread may make its own calls.
 //
 // Throws Error(kInvalidArgument) for a captured tensor that is the result of another computation,
 // and if fn changes an input in place. Throws it in backward if the second run gives other shapes

@@ -2,6 +2,7 @@
 // part of the graph.
 #include "weft/parallel/recompute/recompute.h"
 
+#include <ATen/autocast_mode.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/autograd/autograd.h>
@@ -209,6 +210,41 @@ TEST(Recompute, RunsHooksOnceForEachBackwardAlsoOfASharedParameter) {
   EXPECT_TRUE(torch::equal(layer->weight.grad(), plain));
   EXPECT_EQ(before, 2);
   EXPECT_EQ(after, 2);
+}
+
+struct InBfloat16 {
+  InBfloat16() {
+    at::autocast::set_autocast_enabled(at::kCPU, true);
+    at::autocast::set_autocast_dtype(at::kCPU, at::kBFloat16);
+  }
+  ~InBfloat16() {
+    at::autocast::clear_cache();
+    at::autocast::set_autocast_enabled(at::kCPU, false);
+  }
+};
+
+// Autocast's cache would give the second call the cast of the weight that the first call has made.
+TEST(Recompute, SharesAParameterWithOtherCallsUnderOneAutocast) {
+  nn::Linear layer(8, 8);
+  const at::Tensor x = wave({4, 8}, 0);
+  const auto fn = [&](const at::Tensor& t) { return torch::tanh(layer(t)); };
+  const auto gradients = [&](bool first, bool second) {
+    at::Tensor y;
+    {
+      const InBfloat16 autocast;
+      const at::Tensor h = first ? recompute(fn, x) : fn(x);
+      if (!first && !second) at::autocast::clear_cache();
+      y = second ? recompute(fn, h) : fn(h);
+    }
+    EXPECT_EQ(y.scalar_type(), at::kBFloat16);
+    return torch::autograd::grad({y.sum()}, {layer->weight, layer->bias});
+  };
+  const auto plain = gradients(false, false);
+  for (const auto [first, second] : {std::pair{true, true}, {false, true}, {true, false}}) {
+    const auto got = gradients(first, second);
+    for (std::size_t i = 0; i < plain.size(); ++i)
+      EXPECT_TRUE(torch::equal(got[i], plain[i])) << first << second << i;
+  }
 }
 
 TEST(Recompute, RecomputesOnceForInputsFirstAndWeightsLater) {

@@ -1,10 +1,11 @@
-// Saves the thread's autocast state, on the CPU and on CUDA devices, at construction.
+// Autocast's state and its cache around runs that are repeated.
 #pragma once
 
 #include <ATen/autocast_mode.h>
 
 namespace weft::parallel::internal {
 
+// Saves the thread's autocast state, on the CPU and on CUDA devices, at construction.
 class AutocastState {
  public:
   // Restores the saved state while this lives.
@@ -51,6 +52,19 @@ class AutocastState::Use {
  private:
   const AutocastState now_ = {};
   bool changed_ = false;
+};
+
+// Keeps autocast from caching casts while this lives. A later forward would use a cast that was
+// made without a graph, and its weight would get no gradient.
+class WithoutCachedCasts {
+ public:
+  WithoutCachedCasts() { at::autocast::set_autocast_cache_enabled(false); }
+  ~WithoutCachedCasts() { at::autocast::set_autocast_cache_enabled(before_); }
+  WithoutCachedCasts(const WithoutCachedCasts&) = delete;
+  WithoutCachedCasts& operator=(const WithoutCachedCasts&) = delete;
+
+ private:
+  const bool before_ = at::autocast::is_autocast_cache_enabled();
 };
 
 }  // namespace weft::parallel::internal
