@@ -166,6 +166,27 @@ TEST(DataParallelGpu, TrainsAsTorchOnTheCpu) {
   compare<torch::optim::Adagrad>("gg", torch::optim::AdagradOptions(1e-2), "Adagrad");
 }
 
+// Ranks compare the values of their parameters after 16 updates.
+TEST(DataParallelGpu, RanksOnUnlikeDevicesFindTheirEqualValuesEqual) {
+  if (comm::cuda_devices() == 0) GTEST_SKIP() << kNoDevice;
+  const auto codes = comm::fork_ranks(2, "auto", [](const Group& group) {
+    const at::Device device(group.rank() == 0 ? at::kCUDA : at::kCPU);
+    Net net;
+    net->to(device);
+    auto model = data_parallel(net, group);
+    auto optim = model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1));
+    for (int step = 0; step < 20; ++step) {
+      torch::nn::functional::cross_entropy(model.forward(inputs(step).to(device)),
+                                           targets(step).to(device))
+          .backward();
+      optim.step();
+      optim.zero_grad();
+    }
+    return 0;
+  });
+  EXPECT_EQ(codes, std::vector<int>(2, 0));
+}
+
 TEST(DataParallelGpu, RefusesWhatDevicesDoNotHave) {
   if (comm::cuda_devices() == 0) GTEST_SKIP() << kNoDevice;
   const auto codes = comm::fork_ranks(1, "auto", [](const Group& group) {

@@ -19,13 +19,13 @@ constexpr std::int64_t kQuarters = 4, kNorm = kQuarters + 1;
 constexpr std::int64_t kRow = kNorm + 2;
 
 void summarize(const at::Tensor& tensor, double* into) {
-  const at::Tensor flat = tensor.detach().reshape({-1}).to(at::kDouble);
+  const at::Tensor flat = tensor.detach().reshape({-1}).to(at::kCPU, at::kDouble);
   for (std::int64_t i = 0; i < kQuarters; ++i) {
     const std::int64_t begin = flat.numel() * i / kQuarters,
                        end = flat.numel() * (i + 1) / kQuarters;
     into[i] = flat.narrow(0, begin, end - begin).sum().item<double>();
   }
-  for (std::int64_t i = 0; flat.is_cpu() && i < flat.numel(); ++i) {
+  for (std::int64_t i = 0; i < flat.numel(); ++i) {
     const std::uint32_t factor = static_cast<std::uint32_t>(i) * 2654435769U;
     into[kQuarters] += flat.const_data_ptr<double>()[i] * factor * 0x1p-32;
   }
