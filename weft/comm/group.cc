@@ -15,6 +15,7 @@
 #include "weft/base/fault/failpoint.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/all_reduce.h"
+#include "weft/comm/internal/device_call.h"
 #include "weft/comm/internal/group_backend.h"
 #include "weft/comm/internal/regroup_data.h"
 #include "weft/comm/internal/tensor_data.h"
@@ -309,8 +310,14 @@ void Group::send(const at::Tensor& tensor, int peer, int tag) const {
 void Group::recv(at::Tensor& tensor, int peer, int tag) const {
   require_apart("recv", tensor);
   if (internal::plain_type(tensor) && state_->beside->recv_now(bytes_of(tensor), peer, tag)) return;
-  std::vector<at::Tensor> tensors{tensor};
+  // NCCL receives into contiguous tensors only.
+  const bool by_device = has_device_backend() && !tensor.is_cpu();
+  std::vector<at::Tensor> tensors{by_device ? internal::dense_of(tensor) : tensor};
   wait(state_->backend->recv(tensors, peer, tag), "recv");
+  if (!tensors[0].is_same(tensor)) {
+    const at::NoGradGuard no_grad;
+    tensor.copy_(tensors[0]);
+  }
 }
 
 // Endpoints of threads notice the end of a peer only through their own messages, so the host is
@@ -322,10 +329,10 @@ void Group::wait(const Work& work, const char* operation) const {
   if (!work->isCompleted()) shown.emplace(operation, -1);
   net::Host* const here = host();
   const auto deadline = Deadline::in(timeout());
-  while (here != nullptr && !work->isCompleted()) {
-    if (auto* const late =
-            deadline.passed() ? dynamic_cast<internal::WeftWork*>(work.get()) : nullptr)
-      late->expire();
+  auto* const own = dynamic_cast<internal::WeftWork*>(work.get());
+  // A wait with a timeout ends NCCL's communicator when the timeout has passed.
+  while (here != nullptr && own != nullptr && !work->isCompleted()) {
+    if (deadline.passed()) own->expire();
     try {
       work->wait(kPatience);
     } catch (const c10::Error&) {  // not complete yet, or failed: wait() below throws it

@@ -24,6 +24,7 @@
 
 #include "weft/base/log.h"
 #include "weft/comm/backend.h"
+#include "weft/comm/internal/device_call.h"
 #include "weft/comm/internal/meeting.h"
 #include "weft/comm/internal/tensor_data.h"
 
@@ -131,7 +132,10 @@ void WeftBackend::note(c10d::Backend& made, const c10::intrusive_ptr<Options>& o
 
 WeftBackend::WorkPtr WeftBackend::send(Tensors& tensors, int peer, int tag) {
   const at::Tensor tensor = only(tensors, "send");
-  if (auto* const devices = device_backend(tensor)) return devices->send(tensors, peer, tag);
+  if (auto* const devices = device_backend(tensor)) {
+    Tensors dense = dense_of(tensors);
+    return devices->send(dense, peer, tag);
+  }
   WEFT_REQUIRE(peer >= 0 && peer < size_, "send: rank " + std::to_string(peer) +
                                               " is not in the group of " + std::to_string(size_));
   const Shown shown{c10d::OpType::SEND, "weft:send", tensors, tensors};
@@ -144,7 +148,13 @@ WeftBackend::WorkPtr WeftBackend::send(Tensors& tensors, int peer, int tag) {
 
 WeftBackend::WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
   const at::Tensor tensor = only(tensors, "recv");
-  if (auto* const devices = device_backend(tensor)) return devices->recv(tensors, peer, tag);
+  if (auto* const devices = device_backend(tensor)) {
+    // With a copy of the result, the caller's stream would wait for the message. So would sends
+    // that are called later.
+    WEFT_REQUIRE(dense_of(tensor).is_same(tensor),
+                 "recv: over NCCL the tensor must be contiguous; receive into a contiguous one");
+    return devices->recv(tensors, peer, tag);
+  }
   WEFT_REQUIRE(peer >= 0 && peer < size_, "recv: rank " + std::to_string(peer) +
                                               " is not in the group of " + std::to_string(size_));
   require_writable("recv", tensors);
@@ -164,6 +174,9 @@ WeftBackend::WorkPtr WeftBackend::recv(Tensors& tensors, int peer, int tag) {
 
 WeftBackend::WorkPtr WeftBackend::recvAnysource(Tensors& tensors, int tag) {
   const at::Tensor tensor = only(tensors, "recv");
+  WEFT_REQUIRE(device_backend(tensor) == nullptr,
+               "recv: over NCCL a tensor on a device is received from one rank, not from any; name "
+               "the rank");
   require_writable("recv", tensors);
   const Shown shown{c10d::OpType::RECVANYSOURCE, "weft:recvAnySource", tensors, tensors};
   return calls_->message(shown, -1, tag, timeout(), [this, tensor, tag](Deadline never) {

@@ -71,7 +71,10 @@ class WeftBackend final : public c10d::Backend, public GroupBackend {
   void count(const Traffic& moved) const override {
     if (member_) member_->count(moved);
   }
-  bool has_ordered_sums() const override { return engine_->has_ordered_sums(); }
+  // NCCL sums tensors of devices in an order of its own.
+  bool has_ordered_sums() const override {
+    return engine_->has_ordered_sums() && (!devices_ || size_ <= 2);
+  }
   // The name of the group in the positions of its ranks. Call it before the first operation.
   void name_group(const std::string& name) override;
   // Ends the calls of all ranks of the group. See Group::abort() and Group::stop().

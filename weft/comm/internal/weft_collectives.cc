@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "weft/comm/internal/device_call.h"
 #include "weft/comm/internal/tensor_call.h"
 #include "weft/comm/internal/tensor_collectives.h"
 #include "weft/comm/internal/tensor_data.h"
@@ -30,7 +31,9 @@ void require_parts(const char* operation, const at::Tensor& whole, const at::Ten
 WeftBackend::WorkPtr WeftBackend::allreduce(Tensors& tensors,
                                             const c10d::AllreduceOptions& options) {
   const at::Tensor tensor = only(tensors, "all_reduce");
-  if (auto* const devices = device_backend(tensor)) return devices->allreduce(tensors, options);
+  if (auto* const devices = device_backend(tensor))
+    return device_call("all_reduce", tensors,
+                       [&](Tensors& dense) { return devices->allreduce(dense, options); });
   if (tensor.is_sparse()) return allreduce_sparse(tensors, options);
   const How how = this->how(options);
   return collective({c10d::OpType::ALLREDUCE, "weft:all_reduce", tensors, tensors}, how,
@@ -53,7 +56,9 @@ WeftBackend::WorkPtr WeftBackend::allreduce_sparse(Tensors& tensors,
 WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(
     Tensors& tensors, const c10d::AllreduceCoalescedOptions& options) {
   if (auto* const devices = device_backend(tensors))
-    return devices->allreduce_coalesced(tensors, options);
+    return device_call("all_reduce", tensors, [&](Tensors& dense) {
+      return devices->allreduce_coalesced(dense, options);
+    });
   const How how = this->how(options);
   WEFT_REQUIRE(!tensors.empty(), "all_reduce: expected a list of tensors that is not empty");
   return collective({c10d::OpType::ALLREDUCE_COALESCED, "weft:all_reduce", tensors, tensors}, how,
@@ -75,7 +80,9 @@ WeftBackend::WorkPtr WeftBackend::allreduce_coalesced(
 WeftBackend::WorkPtr WeftBackend::broadcast(Tensors& tensors,
                                             const c10d::BroadcastOptions& options) {
   const at::Tensor tensor = only(tensors, "broadcast");
-  if (auto* const devices = device_backend(tensor)) return devices->broadcast(tensors, options);
+  if (auto* const devices = device_backend(tensor))
+    return device_call("broadcast", tensors,
+                       [&](Tensors& dense) { return devices->broadcast(dense, options); });
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
   require_root("broadcast", options.rootRank, size_);
@@ -92,7 +99,9 @@ WeftBackend::WorkPtr WeftBackend::broadcast(Tensors& tensors,
 
 WeftBackend::WorkPtr WeftBackend::reduce(Tensors& tensors, const c10d::ReduceOptions& options) {
   const at::Tensor tensor = only(tensors, "reduce");
-  if (auto* const devices = device_backend(tensor)) return devices->reduce(tensors, options);
+  if (auto* const devices = device_backend(tensor))
+    return device_call("reduce", tensors,
+                       [&](Tensors& dense) { return devices->reduce(dense, options); });
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
   require_root("reduce", options.rootRank, size_);
@@ -106,7 +115,10 @@ WeftBackend::WorkPtr WeftBackend::reduce(Tensors& tensors, const c10d::ReduceOpt
 WeftBackend::WorkPtr WeftBackend::_allgather_base(at::Tensor& output, at::Tensor& input,
                                                   const c10d::AllgatherOptions& options) {
   if (auto* const devices = device_backend(input))
-    return devices->_allgather_base(output, input, options);
+    return device_call("all_gather", output, [&](at::Tensor& result) {
+      at::Tensor dense = dense_of(input);
+      return devices->_allgather_base(result, dense, options);
+    });
   const How how = this->how(options);
   require_parts("all_gather", output, input, size_);
   return collective(
@@ -117,7 +129,10 @@ WeftBackend::WorkPtr WeftBackend::_allgather_base(at::Tensor& output, at::Tensor
 WeftBackend::WorkPtr WeftBackend::allgather_into_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   if (auto* const devices = device_backend(inputs))
-    return devices->allgather_into_tensor_coalesced(outputs, inputs, options);
+    return device_call("all_gather", outputs, [&](Tensors& results) {
+      Tensors dense = dense_of(inputs);
+      return devices->allgather_into_tensor_coalesced(results, dense, options);
+    });
   const How how = this->how(options);
   require_list("all_gather", outputs, static_cast<int>(inputs.size()));
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -136,7 +151,10 @@ WeftBackend::WorkPtr WeftBackend::allgather(TensorLists& outputs, Tensors& input
                                             const c10d::AllgatherOptions& options) {
   only(inputs, "all_gather");
   if (auto* const devices = device_backend(inputs[0]))
-    return devices->allgather(outputs, inputs, options);
+    return device_call("all_gather", outputs, [&](TensorLists& results) {
+      Tensors dense = dense_of(inputs);
+      return devices->allgather(results, dense, options);
+    });
   return allgather_lists({c10d::OpType::ALLGATHER, "weft:all_gather", inputs, {}}, outputs, inputs,
                          how(options));
 }
@@ -175,7 +193,11 @@ WeftBackend::WorkPtr WeftBackend::allgather_lists(Shown shown, const TensorLists
 WeftBackend::WorkPtr WeftBackend::gather(TensorLists& outputs, Tensors& inputs,
                                          const c10d::GatherOptions& options) {
   const at::Tensor input = only(inputs, "gather");
-  if (auto* const devices = device_backend(input)) return devices->gather(outputs, inputs, options);
+  if (auto* const devices = device_backend(input))
+    return device_call("gather", outputs, [&](TensorLists& results) {
+      Tensors dense = dense_of(inputs);
+      return devices->gather(results, dense, options);
+    });
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
   require_root("gather", options.rootRank, size_);
@@ -200,7 +222,10 @@ WeftBackend::WorkPtr WeftBackend::scatter(Tensors& outputs, TensorLists& inputs,
                                           const c10d::ScatterOptions& options) {
   const at::Tensor output = only(outputs, "scatter");
   if (auto* const devices = device_backend(output))
-    return devices->scatter(outputs, inputs, options);
+    return device_call("scatter", outputs, [&](Tensors& results) {
+      TensorLists dense = dense_of(inputs);
+      return devices->scatter(results, dense, options);
+    });
   const How how = this->how(options);
   const int root = static_cast<int>(options.rootRank);
   require_root("scatter", options.rootRank, size_);
@@ -220,7 +245,10 @@ WeftBackend::WorkPtr WeftBackend::scatter(Tensors& outputs, TensorLists& inputs,
 WeftBackend::WorkPtr WeftBackend::_reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                                        const c10d::ReduceScatterOptions& options) {
   if (auto* const devices = device_backend(input))
-    return devices->_reduce_scatter_base(output, input, options);
+    return device_call("reduce_scatter", output, [&](at::Tensor& result) {
+      at::Tensor dense = dense_of(input);
+      return devices->_reduce_scatter_base(result, dense, options);
+    });
   const How how = this->how(options);
   require_parts("reduce_scatter", input, output, size_);
   return collective({c10d::OpType::_REDUCE_SCATTER_BASE, "weft:reduce_scatter", {input}, {output}},
@@ -232,7 +260,10 @@ WeftBackend::WorkPtr WeftBackend::_reduce_scatter_base(at::Tensor& output, at::T
 WeftBackend::WorkPtr WeftBackend::reduce_scatter_tensor_coalesced(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   if (auto* const devices = device_backend(inputs))
-    return devices->reduce_scatter_tensor_coalesced(outputs, inputs, options);
+    return device_call("reduce_scatter", outputs, [&](Tensors& results) {
+      Tensors dense = dense_of(inputs);
+      return devices->reduce_scatter_tensor_coalesced(results, dense, options);
+    });
   const How how = this->how(options);
   require_list("reduce_scatter", outputs, static_cast<int>(inputs.size()));
   for (std::size_t i = 0; i < inputs.size(); ++i)
@@ -252,7 +283,10 @@ WeftBackend::WorkPtr WeftBackend::reduce_scatter(Tensors& outputs, TensorLists& 
                                                  const c10d::ReduceScatterOptions& options) {
   const at::Tensor output = only(outputs, "reduce_scatter");
   if (auto* const devices = device_backend(output))
-    return devices->reduce_scatter(outputs, inputs, options);
+    return device_call("reduce_scatter", outputs, [&](Tensors& results) {
+      TensorLists dense = dense_of(inputs);
+      return devices->reduce_scatter(results, dense, options);
+    });
   WEFT_REQUIRE(inputs.size() == 1, "reduce_scatter: expected one list of inputs");
   require_list("reduce_scatter", inputs[0], size_);
   const Tensors& list = inputs[0];
@@ -278,7 +312,10 @@ WeftBackend::WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& 
                                                 std::vector<int64_t>& input_splits,
                                                 const c10d::AllToAllOptions& options) {
   if (auto* const devices = device_backend(input))
-    return devices->alltoall_base(output, input, output_splits, input_splits, options);
+    return device_call("all_to_all", output, [&](at::Tensor& result) {
+      at::Tensor dense = dense_of(input);
+      return devices->alltoall_base(result, dense, output_splits, input_splits, options);
+    });
   const How how = this->how(options);
   const Shown shown{c10d::OpType::ALLTOALL_BASE, "weft:all_to_all", {input}, {output}};
   require_same_type("all_to_all", output, input);
@@ -313,7 +350,10 @@ WeftBackend::WorkPtr WeftBackend::alltoall_base(at::Tensor& output, at::Tensor& 
 WeftBackend::WorkPtr WeftBackend::alltoall(Tensors& outputs, Tensors& inputs,
                                            const c10d::AllToAllOptions& options) {
   if (auto* const devices = device_backend(inputs))
-    return devices->alltoall(outputs, inputs, options);
+    return device_call("all_to_all", outputs, [&](Tensors& results) {
+      Tensors dense = dense_of(inputs);
+      return devices->alltoall(results, dense, options);
+    });
   const How how = this->how(options);
   require_list("all_to_all", outputs, size_);
   require_list("all_to_all", inputs, size_);
