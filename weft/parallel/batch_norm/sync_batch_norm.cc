@@ -108,7 +108,8 @@ struct Normalize final : torch::autograd::Function<Normalize> {
     if (x.numel() > 0) {
       // The backward of the same kernel computes sum(dy (x - mean)) / std and sum(dy) in one pass.
       std::tie(std::ignore, d_weight, d_bias) = at::native_batch_norm_backward(
-          dy, x, weight, mean, var, {}, {}, /*train=*/false, terms->eps, {false, true, true});
+          dy, x, weight, mean, var, mean, invstd.to(mean.scalar_type()), /*train=*/false,
+          terms->eps, {false, true, true});
     }
     at::Tensor dx;
     if (context->needs_input_grad(0)) {
