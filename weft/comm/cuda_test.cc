@@ -2,6 +2,8 @@
 // skipped with a message.
 #include <ATen/ATen.h>
 #include <ATen/Context.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <gtest/gtest.h>
 
 #include <torch/csrc/distributed/c10d/Backend.hpp>
@@ -132,6 +134,43 @@ TEST(MixedGpu, AnAsynchronousOperationWaitsForTheStreamOfItsCaller) {
       works[static_cast<std::size_t>(round)]->wait();
       const at::Tensor& sum = sums[static_cast<std::size_t>(round)];
       if (!sum.eq(2 * round + 1).all().item<bool>()) return 1;
+    }
+    return 0;
+  });
+  EXPECT_EQ(codes, std::vector<int>(2, 0));
+}
+
+// The device copies such a result once more, after the copy from the host.
+TEST(MixedGpu, AnAsynchronousOperationEndsWithItsResultInATensorThatIsNotContiguous) {
+  if (cuda_devices() == 0) GTEST_SKIP() << kNoDevice;
+  const auto codes = fork_ranks(2, "auto", [](const Group& group) {
+    for (int round = 0; round < 20; ++round) {
+      at::Tensor sum = at::ones({2048, 4096}, at::Device(at::kCUDA, 0)).t();
+      group.all_reduce_async(sum)->wait();
+      if (!sum.eq(2).all().item<bool>()) return 1;
+    }
+    return 0;
+  });
+  EXPECT_EQ(codes, std::vector<int>(2, 0));
+}
+
+// It runs on a thread of weft, whose own stream does not wait for that of the caller.
+TEST(MixedGpu, AnOperationBehindAPendingOneWaitsForTheStreamOfItsCaller) {
+  if (cuda_devices() == 0) GTEST_SKIP() << kNoDevice;
+  const auto codes = fork_ranks(2, "auto", [](const Group& group) {
+    const at::Device device(at::kCUDA, 0);
+    const c10::StreamGuard guard(
+        c10::impl::VirtualGuardImpl(device.type()).getStreamFromGlobalPool(device));
+    const at::Tensor big = at::ones({4096, 4096}, device);
+    for (int round = 0; round < 20; ++round) {
+      at::Tensor pending = at::ones({1 << 22}, device);
+      const Group::Work work = group.all_reduce_async(pending);
+      at::Tensor product = big;
+      for (int i = 0; i < 4; ++i) product = at::mm(product, big) / 4096;  // ones, after some time
+      at::Tensor sum = product.flatten() * (round + group.rank());
+      group.all_reduce(sum);
+      if (!sum.eq(2 * round + 1).all().item<bool>()) return 1;
+      work->wait();
     }
     return 0;
   });

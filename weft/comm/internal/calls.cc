@@ -23,6 +23,7 @@
 #include <exception>
 #include <optional>
 #include <string_view>
+#include <thread>
 
 #include "weft/base/caught/caught.h"
 #include "weft/base/process/id.h"
@@ -132,19 +133,27 @@ Calls::WorkPtr Calls::submit(std::uint64_t queue, const Shown& shown, bool async
   auto work = c10::make_intrusive<WeftWork>(of_.rank, shown, number());
   work->set_waiting(std::move(waiting));
   const Traced traced(shown);
-  const Moment moment = async ? Moment::now(shown.inputs, shown.results) : Moment();
+  const auto tell_ranks = [&](const Error& why) {
+    // The other ranks may be in this collective already, and would wait for this one.
+    if (queue == kCollectiveQueue) of_.abort(why);
+  };
+  const Moment moment = run_and_tell([&] { return Moment::now(shown.inputs, shown.results); },
+                                     tell_ranks, {"", of_.rank});
   // Outside of inference mode, libtorch refuses to copy into a tensor that was made in it.
   const bool in_inference = c10::InferenceMode::is_enabled();
-  const auto run = [this, work, traced, moment, in_inference, name = shown.name(),
+  const auto run = [this, work, traced, moment, in_inference, async,
+                    caller = std::this_thread::get_id(), name = shown.name(),
                     body = std::move(body)]() -> TaskQueues::After {
     const at::NoGradGuard no_grad;
     const c10::InferenceMode as_the_caller(in_inference);
     int source = -1;
     std::exception_ptr why;
     try {
-      const Moment::Scope after(moment);
+      std::optional<Moment::Scope> after;
+      if (async || std::this_thread::get_id() != caller) after.emplace(moment);
       const Traced::Scope scope(traced);  // recorded before the waiting threads continue
       source = body();
+      if (after) after->finish();
     } catch (...) {
       why = of_.causes.of(std::current_exception(), name);
     }
@@ -153,8 +162,7 @@ Calls::WorkPtr Calls::submit(std::uint64_t queue, const Shown& shown, bool async
   try {
     async ? queues_.post(queue, run) : queues_.run(queue, run);
   } catch (const Error& error) {  // there is no thread for it
-    // The other ranks may be in this collective already, and would wait for this one.
-    if (queue == kCollectiveQueue) of_.abort(error);
+    tell_ranks(error);
     throw;
   }
   if (async) return work;

@@ -24,9 +24,13 @@ Moment Moment::now(const std::vector<at::Tensor>& inputs, const std::vector<at::
   return moment;
 }
 
-Moment::Scope::Scope(const Moment& moment) {
+Moment::Scope::Scope(const Moment& moment) : moment_(moment) {
   for (const auto& event : moment.events_) event->synchronize();
   if (!moment.own_.empty()) streams_.emplace(moment.own_);
+}
+
+void Moment::Scope::finish() const {
+  for (const c10::Stream& stream : moment_.own_) stream.synchronize();
 }
 
 at::Tensor to_host(const at::Tensor& tensor) {

@@ -4,7 +4,8 @@
 // An operation on its caller's thread copies in the caller's stream. An operation on a thread of
 // weft must first wait for the work that the caller's stream had at the call. The call records this
 // point of the stream (Moment). The thread waits for it and copies in its own stream
-// (Moment::Scope). The caller's stream does not wait.
+// (Moment::Scope). The caller's stream does not wait. So at its end the operation waits for its own
+// copies: those within the device go on after the call that starts them.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,9 +27,12 @@ class Moment {
   // While it lives, this thread copies in streams of its own, after the moment. Waits for it.
   class Scope {
    public:
-    explicit Scope(const Moment& moment);
+    explicit Scope(const Moment& moment);  // `moment` must outlive it
+    // Returns when the copies of this thread are complete.
+    void finish() const;
 
    private:
+    const Moment& moment_;
     std::optional<c10::MultiStreamGuard> streams_;
   };
 
