@@ -33,10 +33,10 @@ void Moment::Scope::finish() const {
   for (const c10::Stream& stream : moment_.own_) stream.synchronize();
 }
 
-at::Tensor to_host(const at::Tensor& tensor) {
-  const at::Tensor staged =
-      at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).pinned_memory(true));
-  return staged.copy_(tensor);
+at::Tensor to_host(const at::Tensor& tensor) { return host_memory_for(tensor).copy_(tensor); }
+
+at::Tensor host_memory_for(const at::Tensor& tensor) {
+  return at::empty(tensor.sizes(), at::TensorOptions(tensor.scalar_type()).pinned_memory(true));
 }
 
 }  // namespace weft::comm::internal

@@ -43,5 +43,7 @@ class Moment {
 
 // A contiguous, pinned copy of `tensor` in host memory.
 at::Tensor to_host(const at::Tensor& tensor);
+// Memory for it, without its values.
+at::Tensor host_memory_for(const at::Tensor& tensor);
 
 }  // namespace weft::comm::internal

@@ -280,7 +280,9 @@ void require_dense(const at::Tensor& tensor) {
 
 Dense::Dense(const at::Tensor& tensor, Use use) : tensor_(tensor), use_(use) {
   require_dense(tensor);
-  dense_ = tensor.is_cpu() ? tensor.contiguous().resolve_conj().resolve_neg() : to_host(tensor);
+  dense_ = tensor.is_cpu() ? tensor.contiguous().resolve_conj().resolve_neg()
+           : use == kOut   ? host_memory_for(tensor)
+                           : to_host(tensor);
   const Element element = element_of(tensor.scalar_type());
   dtype_ = element.dtype;
   width_ = element.per_element;
