@@ -12,6 +12,8 @@
 #include <torch/types.h>
 #include <torch/utils.h>
 
+#include <cmath>
+
 #include "weft/checkpoint/slice.h"
 #include "weft/comm/testing/cuda_devices.h"
 #include "weft/comm/testing/fork_ranks.h"
@@ -185,6 +187,30 @@ TEST(DataParallelGpu, RanksOnUnlikeDevicesFindTheirEqualValuesEqual) {
     return 0;
   });
   EXPECT_EQ(codes, std::vector<int>(2, 0));
+}
+
+// The squares are beyond float32.
+TEST(DataParallelGpu, ClipsGradientsWhoseNormIsBeyondTheRootOfFloat32) {
+  if (comm::cuda_devices() == 0) GTEST_SKIP() << kNoDevice;
+  const auto codes = comm::fork_ranks(1, "auto", [](const Group& group) {
+    std::vector<double> norms;
+    for (const at::Device device : {at::Device(at::kCPU), at::Device(at::kCUDA, 0)}) {
+      Net net;
+      net->to(device);
+      auto model = data_parallel(net, group);
+      auto optim =
+          model.optimizer<torch::optim::SGD>(torch::optim::SGDOptions(0.1), {.max_grad_norm = 1});
+      (model.forward(inputs(0).to(device)) * 1e22).sum().backward();
+      optim.step();
+      norms.push_back(optim.grad_norm());
+      for (const auto& p : net->parameters()) {
+        if (!p.isfinite().all().item<bool>()) return 1;
+      }
+    }
+    if (!(norms[0] > 1e22)) return 2;
+    return std::abs(norms[1] - norms[0]) <= 1e-4 * norms[0] ? 0 : 3;
+  });
+  EXPECT_EQ(codes, std::vector<int>(1, 0));
 }
 
 TEST(DataParallelGpu, RefusesWhatDevicesDoNotHave) {

@@ -23,8 +23,7 @@ double Transport::norm() {
     }
   });
   if (!on_device.empty()) {
-    std::vector<at::Tensor> norms = at::_foreach_norm(on_device, 2);
-    for (at::Tensor& norm : norms) norm = norm.to(at::kDouble);
+    const std::vector<at::Tensor> norms = at::_foreach_norm(on_device, 2, at::kDouble);
     squares += at::stack(norms).square().sum().item<double>();
   }
   return std::sqrt(squares);
