@@ -261,6 +261,9 @@ void check_device(const Plan& plan, const plan::MeshLayout& mesh) {
     require(mesh.size(axis) == 1,
             what + " is supported with dp alone, not with " + axis + "; use dp, or the CPU");
   }
+  require(virtual_stages(plan) == 1, what + " is supported with one stage on a rank, not with " +
+                                         std::to_string(virtual_stages(plan)) +
+                                         "; use the schedule 1f1b, or the CPU");
   require(plan.codec == "none" && plan.micro_shards == 0 && !plan.adasum &&
               plan.weights != Weights::kShared,
           what +

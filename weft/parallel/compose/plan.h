@@ -92,10 +92,11 @@ struct Plan {
   // all replicas. Otherwise each replica takes its own, and the running statistics are the first
   // replica's.
   bool sync_batch_norm = false;
-  // Where this rank's blocks compute, which weights, gradients and optimizer state share. Ranks may
-  // have devices of different kinds. On a device other than the CPU: for dp alone, without a codec,
-  // micro_shards, adasum and shared weights, and without LARS, LAMB, Adafactor and Muon. Inputs and
-  // targets are moved there; predictions are moved back.
+  // Where this rank's blocks compute, which weights, gradients and optimizer state share. Without
+  // an index: the current device. Ranks may have devices of different kinds. On a device other than
+  // the CPU: for dp alone, with one stage on a rank, without a codec, micro_shards, adasum and
+  // shared weights, and without LARS, LAMB, Adafactor and Muon. Inputs and targets are moved there;
+  // predictions are moved back.
   at::Device device = at::kCPU;
   // Names of passes to leave out (parallelize.h). A pass that the mesh needs is rejected.
   std::vector<std::string> without;

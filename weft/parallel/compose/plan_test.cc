@@ -38,6 +38,11 @@ TEST(PlanCheck, RejectsWhatADeviceDoesNotSupport) {
   EXPECT_EQ(refusal({.device = device}, kModel, 4, {{"dp", 2}, {"fsdp", 2}}),
             "plan: a device (cuda:0) is supported with dp alone, not with fsdp; use dp, or the "
             "CPU");
+  EXPECT_THAT(refusal({.virtual_stages = 2, .device = device}, kModel, 2, {{"dp", 2}}),
+              HasSubstr("is supported with one stage on a rank, not with 2"));
+  EXPECT_THAT(
+      refusal({.schedule = Algorithm::kInterleaved, .device = device}, kModel, 2, {{"dp", 2}}),
+      HasSubstr("is supported with one stage on a rank, not with 2"));
   EXPECT_THAT(refusal({.codec = "int8:64", .device = device}, kModel, 2, {{"dp", 2}}),
               HasSubstr("does not support codec"));
   EXPECT_THAT(

@@ -8,6 +8,7 @@
 
 #include "weft/base/text/words.h"
 #include "weft/comm/texts.h"
+#include "weft/parallel/compose/internal/on_device.h"
 #include "weft/parallel/compose/internal/passes.h"
 
 namespace weft::parallel::internal {
@@ -15,6 +16,7 @@ namespace {
 
 Plan as_it_runs(Plan plan, const Mesh& mesh) {
   plan.micro_batches = micro_batches(plan, mesh.layout());
+  plan.device = with_index(plan.device);
   return plan;
 }
 

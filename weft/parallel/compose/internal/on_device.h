@@ -15,6 +15,12 @@ inline std::vector<at::Tensor> on_device(std::vector<at::Tensor> tensors,
   return tensors;
 }
 
+// `device` with its number: of this thread's current device, if it has none.
+inline at::Device with_index(const at::Device& device) {
+  if (device.is_cpu() || device.has_index()) return device;
+  return c10::impl::VirtualGuardImpl(device.type()).getDevice();
+}
+
 // Returns when the device has done all that was given to it.
 inline void wait_for(const at::Device& device) {
   if (!device.is_cpu())
