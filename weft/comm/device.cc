@@ -2,6 +2,7 @@
 #include <ATen/Context.h>
 
 #include <algorithm>
+#include <atomic>
 #include <optional>
 
 #include "weft/base/error.h"
@@ -9,11 +10,14 @@
 #include "weft/base/text/words.h"
 #include "weft/comm/environment.h"
 #include "weft/comm/init.h"
+#include "weft/comm/internal/local_rank.h"
 
 namespace weft::comm {
 namespace {
 
 constexpr const char* kPrefix = "cuda:";
+
+std::atomic<int> known_local_rank{-1};  // -1: init() has not been called
 
 std::optional<int> number_in(const std::string& name) {
   if (name.rfind(kPrefix, 0) != 0) return std::nullopt;
@@ -61,8 +65,15 @@ c10::Device device_of(const DeviceSpec& spec, int local_rank, int devices) {
 
 c10::Device device_of(const DeviceSpec& spec) {
   if (spec.is_cpu()) return c10::DeviceType::CPU;
-  const int local_rank = discover(Environment::process()).local_rank;
-  return device_of(spec, local_rank, at::hasCUDA() ? static_cast<int>(at::getNumGPUs()) : 0);
+  return device_of(spec, internal::local_rank(),
+                   at::hasCUDA() ? static_cast<int>(at::getNumGPUs()) : 0);
 }
+
+int internal::local_rank() {
+  const int known = known_local_rank.load();
+  return known >= 0 ? known : discover(Environment::process()).local_rank;
+}
+
+void internal::set_local_rank(int local_rank) noexcept { known_local_rank = local_rank; }
 
 }  // namespace weft::comm

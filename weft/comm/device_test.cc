@@ -2,6 +2,8 @@
 
 #include "weft/base/testing/refusal.h"
 #include "weft/comm/init.h"
+#include "weft/comm/internal/local_rank.h"
+#include "weft/comm/testing/fork_ranks.h"
 
 namespace weft::comm {
 namespace device_test {
@@ -34,6 +36,14 @@ TEST(Device, ThatIsNotThereIsRefused) {
   expect_refused([] { of("cuda:3", 0, 2); }, Errc::kBadConfig, "needs CUDA device 3");
   for (const char* const name : {"", "gpu", "cuda:", "cuda:-1", "cuda:x", "cuda:1x"})
     expect_refused([name] { DeviceSpec{name}; }, Errc::kBadConfig, "unknown device");
+}
+
+TEST(Device, HasTheNumberThatTheProgramGaveToInit) {
+  const auto codes = fork_ranks(1, "auto", [](const Group&) {
+    const Group alone = init(Identity{.local_rank = 3}, {.shared_allocator = false});
+    return internal::local_rank();
+  });
+  EXPECT_EQ(codes, std::vector<int>{3});
 }
 
 }  // namespace device_test

@@ -28,6 +28,7 @@
 #include "weft/comm/allocator.h"
 #include "weft/comm/backend.h"
 #include "weft/comm/internal/job_store.h"
+#include "weft/comm/internal/local_rank.h"
 #include "weft/comm/internal/over_mpi.h"
 #include "weft/comm/internal/regroup_data.h"
 #include "weft/comm/internal/rendezvous.h"
@@ -383,6 +384,7 @@ Group init(const Identity& identity, const InitOptions& asked) {
   const bool replaces = is_variable_set("WEFT_NEWCOMER") && !has_joined;
   options.newcomer = options.newcomer || replaces;
   set_rank(identity.rank, identity.world);
+  internal::set_local_rank(identity.local_rank);
   observe::set_position_rank(identity.rank);
   const observe::ActivityScope activity(observe::Activity::kInit);
   if (options.shared_allocator) install_allocator();

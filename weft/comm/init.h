@@ -126,8 +126,8 @@ class DeviceSpec {
 // Device of a rank. `devices` is the number of CUDA devices of the host. Throws kBadConfig for a
 // device that does not exist.
 c10::Device device_of(const DeviceSpec& spec, int local_rank, int devices);
-// As above, for this process. Uses CUDA, unless the device is the CPU; fork no rank from this
-// process afterwards.
+// As above, for the rank that this process is: by init(), or else by the environment. Uses CUDA,
+// unless the device is the CPU; fork no rank from this process afterwards.
 c10::Device device_of(const DeviceSpec& spec);
 
 }  // namespace weft::comm
