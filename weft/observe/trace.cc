@@ -99,6 +99,10 @@ int Trace::line(const char* thread) {
 
 Trace* Trace::current() noexcept { return current_trace; }
 
+std::weak_ptr<Trace> Trace::current_for_others() noexcept {
+  return current_trace == nullptr ? std::weak_ptr<Trace>() : current_trace->self_;
+}
+
 Trace::Use::Use(Trace* trace, const char* thread)
     : outer_(current_trace), outer_thread_(current_line) {
   current_trace = trace;

@@ -14,6 +14,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdint>
+#include <memory>
 #include <mutex>
 #include <string>
 #include <vector>
@@ -44,6 +45,8 @@ class Trace {
 
   // The trace of the calling thread; null if it has none.
   static Trace* current() noexcept;
+  // The same, for another thread that works for this one. Expires with the trace.
+  static std::weak_ptr<Trace> current_for_others() noexcept;
   // While this object lives, the calling thread records into `trace` (null: not at all), on the
   // line named `thread`. `trace` must outlive it.
   class Use {
@@ -61,6 +64,7 @@ class Trace {
  private:
   int line(const char* thread);
 
+  const std::shared_ptr<Trace> self_{this, [](Trace*) {}};  // does not own it
   std::atomic<bool> recording_{false};
   std::mutex mutex_;  // guards recorded_
   Recorded recorded_;

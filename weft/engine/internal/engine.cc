@@ -63,12 +63,14 @@ void Engine::start() {
   const auto before = [weak = weak_from_this()] {
     auto engine = weak.lock();
     if (!engine) return;
+    const internal::ForCaller here(engine->caller_);
     engine->samples_->before_gradient();
     engine->begin_adding();
   };
   hooks_.install(before, [weak = weak_from_this()](int param) {
     auto engine = weak.lock();
     if (!engine) return;
+    const internal::ForCaller here(engine->caller_);
     engine->hooks_.note(param);
     engine->on_ready(param);
   });
@@ -84,6 +86,7 @@ void Engine::check_module() {
                    "end the other model first");
   watch().check(true);
   hooks_.commit();
+  caller_ = {observe::WaitAccount::of_this_thread(), observe::Trace::current_for_others()};
   // backward() or weft's optimizer average the gradients.
   if (updates_ || group_.size() == 1) return;
   const internal::Param* const changed = hooks_.changed_since_grad();

@@ -15,6 +15,7 @@
 #include <string>
 #include <vector>
 
+#include "weft/engine/internal/caller.h"
 #include "weft/engine/internal/company.h"
 #include "weft/engine/internal/engine_state.h"
 #include "weft/engine/internal/gradient_hooks.h"
@@ -180,6 +181,7 @@ class Engine : public std::enable_shared_from_this<Engine> {
   std::int64_t steps_ = 0;
   bool stepped_ = false;  // step() was called and nothing has run since
   DataParallelBase::Times times_;
+  internal::Caller caller_;  // of the last forward pass
 
  private:
   friend class EngineState;

@@ -194,7 +194,10 @@ void Replica::on_ready(int param) {
       settle();
       look_at_module();
       torch::autograd::Engine::get_default_engine().queue_callback(
-          [self = std::static_pointer_cast<Replica>(shared_from_this())] { self->end_backward(); });
+          [self = std::static_pointer_cast<Replica>(shared_from_this())] {
+            const internal::ForCaller here(self->caller_);
+            self->end_backward();
+          });
     }
     // Keeps the gradient as it is now. step() finds out whether the program has changed it since.
     if (updates_) watch().gradients().note(param);

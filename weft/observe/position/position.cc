@@ -7,7 +7,9 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
+#include <memory>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -26,6 +28,11 @@ struct Spare {
 constinit Spare spare{};
 // Of threads that find all slots of the record taken.
 thread_local OperationSlot spare_slot;
+
+// Waits of other threads for this one; null: nobody has asked for it.
+thread_local std::shared_ptr<std::atomic<std::int64_t>> own_account;
+// Whether this thread is in a WaitsFor with an effect.
+thread_local bool is_for_another = false;
 
 // A number in the environment; -1 if there is none.
 int number_of(const char* name) { return number_variable(name).value_or(-1); }
@@ -170,7 +177,29 @@ ActivityScope::~ActivityScope() { set_activity(before_); }
 
 void ask_for_replacement() noexcept { Attached::here().record().wants_replacement.store(1); }
 
-std::int64_t waited_ns() noexcept { return internal::writer.waited; }
+std::int64_t waited_ns() noexcept {
+  return internal::writer.waited + (own_account ? own_account->load(std::memory_order_relaxed) : 0);
+}
+
+WaitAccount WaitAccount::of_this_thread() {
+  if (!own_account) own_account = std::make_shared<std::atomic<std::int64_t>>(0);
+  WaitAccount account;
+  account.waited_ = own_account;
+  return account;
+}
+
+WaitsFor::WaitsFor(const WaitAccount& account) {
+  if (is_for_another || account.waited_ == nullptr || account.waited_ == own_account) return;
+  waited_ = account.waited_;
+  before_ = internal::writer.waited;
+  is_for_another = true;
+}
+
+WaitsFor::~WaitsFor() {
+  if (waited_ == nullptr) return;
+  is_for_another = false;
+  waited_->fetch_add(internal::writer.waited - before_, std::memory_order_relaxed);
+}
 
 namespace internal {
 

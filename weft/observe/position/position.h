@@ -9,8 +9,10 @@
 // cannot write its record goes on without one.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
+#include <memory>
 #include <string>
 
 #include "weft/observe/position/rank_page.h"
@@ -49,8 +51,32 @@ class ActivityScope {
 // Asks the launcher for a new process in place of this one. The launcher may refuse.
 void ask_for_replacement() noexcept;
 
-// Nanoseconds that the calling thread has waited for peers so far.
+// Nanoseconds that the calling thread has waited for peers so far, and other threads for it.
 std::int64_t waited_ns() noexcept;
+
+// The waits of other threads for a thread, as of autograd's threads for the one in backward().
+class WaitAccount {
+ public:
+  WaitAccount() = default;  // of no thread
+  static WaitAccount of_this_thread();
+
+ private:
+  friend class WaitsFor;
+  std::shared_ptr<std::atomic<std::int64_t>> waited_;
+};
+// While it lives, the waits of this thread count for the account's thread too. No effect on that
+// thread itself, and within another one.
+class WaitsFor {
+ public:
+  explicit WaitsFor(const WaitAccount& account);
+  ~WaitsFor();
+  WaitsFor(const WaitsFor&) = delete;
+  WaitsFor& operator=(const WaitsFor&) = delete;
+
+ private:
+  std::shared_ptr<std::atomic<std::int64_t>> waited_;  // null: no effect
+  std::int64_t before_ = 0;
+};
 
 namespace internal {
 

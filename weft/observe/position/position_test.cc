@@ -135,6 +135,35 @@ TEST(Position, TheTimeOfWaitsAddsUpOnceOnTheThreadThatWaits) {
   });
 }
 
+TEST(Position, WaitsOfAnotherThreadForThisOneCountHere) {
+  const auto page = RankPage::make(1, 0, 1);
+  as_rank(page, 0, [] {
+    const WaitAccount here = WaitAccount::of_this_thread();
+    const auto wait = [&] {
+      const WaitsFor waits(here);
+      const WaitsFor again(here);  // no effect
+      const WaitScope scope("a", 0);
+      const std::int64_t begun = monotonic_ns();
+      while (monotonic_ns() - begun < 1'000'000) {
+      }
+    };
+    std::int64_t there = 0;
+    std::thread([&] {
+      wait();
+      there = waited_ns();
+    }).join();
+    EXPECT_GE(there, 1'000'000);
+    EXPECT_EQ(waited_ns(), there);
+    const std::int64_t begun = monotonic_ns();
+    wait();  // counts once
+    EXPECT_LE(waited_ns() - there, monotonic_ns() - begun);
+    std::thread([] {
+      const WaitsFor nobody{WaitAccount()};
+      EXPECT_EQ(waited_ns(), 0);
+    }).join();
+  });
+}
+
 TEST(Position, AForkOfARankDoesNotWriteItsRecord) {
   const auto page = RankPage::make(1, 0, 1);
   as_rank(page, 0, [&page] {
