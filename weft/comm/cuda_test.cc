@@ -70,7 +70,17 @@ int run_nccl(const Group& world, const std::string& meeting) {
   const Group::Work work = again.all_reduce_async(later);
   work->wait();
   if (!at::equal(later.cpu(), host)) return 6;
-  return again.has_device_backend() || group.size() == 1 ? 0 : 7;
+  if (!again.has_device_backend() && group.size() > 1) return 7;
+
+  // A view that is not contiguous, and the values beside it.
+  const at::Tensor columns = at::zeros({1000, 2}, options.dtype(at::kFloat));
+  at::Tensor column = columns.select(1, 0);
+  column.copy_(mine);
+  group.all_reduce(column);
+  if (!at::equal(column.cpu(), host)) return 8;
+  if (group.size() > 1 && group.rank() == 0) group.send(column, 1);
+  if (group.rank() == 1) group.recv(column.zero_(), 0);
+  return at::equal(column.cpu(), host) && columns.select(1, 1).eq(0).all().item<bool>() ? 0 : 9;
 }
 
 TEST(NcclGpu, GathersAndScattersOnOneDevice) {
