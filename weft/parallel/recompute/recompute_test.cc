@@ -240,7 +240,7 @@ TEST(Recompute, SharesAParameterWithOtherCallsUnderOneAutocast) {
     return torch::autograd::grad({y.sum()}, {layer->weight, layer->bias});
   };
   const auto plain = gradients(false, false);
-  for (const auto [first, second] : {std::pair{true, true}, {false, true}, {true, false}}) {
+  for (const auto& [first, second] : {std::pair{true, true}, {false, true}, {true, false}}) {
     const auto got = gradients(first, second);
     for (std::size_t i = 0; i < plain.size(); ++i)
       EXPECT_TRUE(torch::equal(got[i], plain[i])) << first << second << i;
