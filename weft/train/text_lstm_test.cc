@@ -159,8 +159,7 @@ TEST(TextLstm, GivesTheSameLogitsForATextReadInPieces) {
   }
 }
 
-// Its own suite: after a process has used OpenMP's threads, a forked child cannot use them.
-TEST(TextLstmInProcesses, UsesTheSameDropoutMasksAsOnThreads) {
+TEST(TextLstm, UsesTheSameDropoutMasksInProcessesAsOnThreads) {
   const TextRuns runs;
   const Assignments words = joined(kLstm, {"model.dropout=0.3", "train.max_steps=4"});
   const auto codes = comm::fork_ranks(2, "auto", [&](const Group& group) {

@@ -83,18 +83,22 @@ inline std::vector<int> fork_ranks(int world, const BackendOptions& options,
     }
     if (child == 0) {
       int code = 99;
-      try {
-        if (!hosts.empty())
-          setenv("WEFT_HOST_ID", hosts[static_cast<std::size_t>(rank)].c_str(), 1);
-        install_allocator();
-        at::set_num_threads(
-            std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / world));
-        const auto store = c10::make_intrusive<c10d::FileStore>(path, world);
-        const Group group(make_backend(store, rank, world, options), "test");
-        code = fn(group);
-      } catch (const std::exception& error) {
-        std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
-      }
+      // In a new thread: where the parent has computed with OpenMP, its threads are missing in the
+      // child, and the forked thread would wait for them.
+      std::thread([&] {
+        try {
+          if (!hosts.empty())
+            setenv("WEFT_HOST_ID", hosts[static_cast<std::size_t>(rank)].c_str(), 1);
+          install_allocator();
+          at::set_num_threads(
+              std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / world));
+          const auto store = c10::make_intrusive<c10d::FileStore>(path, world);
+          const Group group(make_backend(store, rank, world, options), "test");
+          code = fn(group);
+        } catch (const std::exception& error) {
+          std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+        }
+      }).join();
       _exit(code);
     }
     children.push_back(child);
