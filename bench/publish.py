@@ -4,13 +4,14 @@
     bench/publish.py [--list] [PART ...]
 
 Writes bench/results/DATE-COMMIT/PART.jsonl. Its first line describes the measurement: commit,
-commands, machine, versions, pinning. The other lines are the output of the commands. A part that
-has a file is not measured again, so an interrupted command can be repeated. There must be no
-uncommitted changes."""
+commands, machine, versions, pinning, and how much the speed of a core varied before and after it
+(speed_spread). The other lines are the output of the commands. A part that has a file is not
+measured again, so an interrupted command can be repeated. There must be no uncommitted changes."""
 
 import argparse
 import datetime
 import json
+import multiprocessing
 import os
 import pathlib
 import platform
@@ -338,6 +339,32 @@ def git(*arguments):
     return ran.stdout.strip()
 
 
+def timed_work(seconds):
+    """Times of a fixed piece of work, which is repeated for so many seconds."""
+    memory, times, end = bytearray(24 * MIB), [], time.perf_counter() + seconds
+    while not times or time.perf_counter() < end:
+        start = time.perf_counter()
+        sum(range(500_000))
+        bytes(memory)
+        times.append(time.perf_counter() - start)
+    return times
+
+
+def spread(times):
+    """The difference between the 90th and the 10th percentile, over the median."""
+    ordered = sorted(times)
+    at = [ordered[len(ordered) * tenth // 10] for tenth in (1, 5, 9)]
+    return (at[2] - at[0]) / at[1]
+
+
+def speed_spread(seconds=3):
+    """How much the speed of a core varies while all of them work, though nothing else runs: other
+    users of a machine take a part of its caches and memory. The largest of all cores."""
+    cores = len(os.sched_getaffinity(0))
+    with multiprocessing.Pool(cores) as pool:
+        return round(max(map(spread, pool.map(timed_work, [seconds] * cores, chunksize=1))), 3)
+
+
 def folder_of_commit():
     changed = [
         line
@@ -370,10 +397,12 @@ def measure(commands):
 def publish(part, folder, commit):
     """Measures the part and writes its file. Returns False if it could not be measured."""
     what, pinning, commands = PARTS[part]
+    before = speed_spread()
     start = time.time()
     lines, warnings = measure(commands)
     if not lines:
         return False
+    seconds, after = round(time.time() - start), speed_spread()
     head = {
         "part": part,
         "what": what,
@@ -383,7 +412,8 @@ def publish(part, folder, commit):
         "pinning": pinning,
         "machine": machine(),
         "versions": versions(),
-        "seconds": round(time.time() - start),
+        "seconds": seconds,
+        "speed_spread": [before, after],
         "warnings": warnings,
     }
     folder.mkdir(parents=True, exist_ok=True)
@@ -392,6 +422,7 @@ def publish(part, folder, commit):
     aside.rename(folder / f"{part}.jsonl")
     for warning in warnings:
         print(f"  {warning}")
+    print(f"  the speed of a core varied by {100 * before:.0f} % before, {100 * after:.0f} % after")
     return True
 
 

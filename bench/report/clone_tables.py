@@ -71,7 +71,7 @@ def details(run):
         ("training", "training", clock),
         ("tests", "tests", clock),
         ("together", "together", clock),
-        ("number of tests", "number of tests", count),
+        ("number of entries of tests", "number of tests", count),
         ("disk of the clone afterwards", "disk", gb),
     )
     body = [

@@ -35,13 +35,14 @@ std::optional<std::vector<int>> StragglerWatch::add(std::int64_t steps,
     if (sum_[static_cast<std::size_t>(rank)] >= least * static_cast<double>(steps_))
       slow.push_back(rank);
   }
-  const bool agree = before_ == slow || steps_ >= 2 * kSteps;
+  agreed_ = (before_ == slow ? agreed_ : 0) + steps_ / kSteps;
   shares_ = sum_;
   for (double& share : shares_) share /= static_cast<double>(steps_);
   before_ = slow;
   sum_.assign(sum_.size(), 0);
   steps_ = 0;
-  if (!agree || slow == told_) return std::nullopt;
+  if (agreed_ < needed_ || slow == told_) return std::nullopt;
+  if (!told_.empty()) needed_ = std::min(2 * needed_, kMaxSamples);
   told_ = slow;
   return slow;
 }

@@ -22,8 +22,10 @@ class StragglerWatch {
   // A rank is slow if the others wait for it at least this share of a step, and stays slow down to
   // half of it.
   static constexpr double kSlow = 0.15;
-  // Steps of a sample. Two samples in a row must agree.
+  // Steps of a sample. Two samples in a row must agree, and twice as many each time that a slow
+  // rank turns out not to stay so.
   static constexpr std::int64_t kSteps = 10;
+  static constexpr std::int64_t kMaxSamples = 64;
 
   // Adds the mean shares of `steps` steps. Returns the slow ranks if they have changed since the
   // last answer; at first none are. The first kSteps steps do not count.
@@ -34,7 +36,9 @@ class StragglerWatch {
  private:
   std::vector<double> sum_, shares_;
   std::int64_t steps_ = -kSteps;
-  std::optional<std::vector<int>> before_;  // of the last sample
+  std::vector<int> before_;  // of the last sample
+  std::int64_t agreed_ = 0;  // samples in a row with the ranks of the last one
+  std::int64_t needed_ = 2;
   std::vector<int> told_;
 };
 
