@@ -71,7 +71,7 @@ def details(run):
         ("training", "training", clock),
         ("tests", "tests", clock),
         ("together", "together", clock),
-        ("number of entries of tests", "number of tests", count),
+        ("test entries", "number of tests", count),
         ("disk of the clone afterwards", "disk", gb),
     )
     body = [

@@ -83,7 +83,7 @@ class MadeUpRun(unittest.TestCase):
         )
         self.assertIn("| `./dev test` |  | 11 min 30 s | 11 min 47 s | 23 min 18 s |", words(run))
         self.assertIn("2 virtual cores (A CPU)", words(run))
-        self.assertIn("| number of entries of tests |  | 797 |", tables.FIGURES["clone-details"](run))
+        self.assertIn("| test entries |  | 797 |", tables.FIGURES["clone-details"](run))
         self.assertIn("with torch 2.15.0", tables.FIGURES["clone-details"](run))
 
     def test_predictions_stand_beside_measurements_and_the_chosen_layout_beside_the_fastest(self):
