@@ -198,7 +198,7 @@ class Interrupted(harness.FaultTest):
         )
         self.ends(again, 0, ["nothing is left to train"], within=20)
 
-    def waits_for_its_replacement(self):
+    def waits_for_its_replacement(self, settled=0.05):
         job = self.start()
         # The launcher does not see that the new process has stopped before it is asked to end.
         rank = job.ranks()[1]
@@ -206,7 +206,7 @@ class Interrupted(harness.FaultTest):
 
         def stop_the_replacement():
             new = [pid for pid in job.ranks()[1:] if pid != rank]
-            time.sleep(0.05)  # the launcher waits until the new process has settled in
+            time.sleep(settled)
             return new and not os.kill(new[0], signal.SIGSTOP)
 
         job.wait_for(stop_the_replacement, "a replacement")
@@ -216,6 +216,10 @@ class Interrupted(harness.FaultTest):
 
     def test_Ctrl_C_while_a_recovery_waits_for_its_replacement(self):
         result = self.ends(self.waits_for_its_replacement(), 130, within=10)
+        self.assertIn("SIGINT", result.err)
+
+    def test_Ctrl_C_while_the_replacement_is_stopped_before_it_has_joined(self):
+        result = self.ends(self.waits_for_its_replacement(settled=0), 130, within=10)
         self.assertIn("SIGINT", result.err)
 
     def test_a_second_Ctrl_C_while_a_recovery_waits_ends_it_at_once(self):

@@ -70,9 +70,9 @@ void Node::send(int signal) {
 
 void Node::ask_to_stop(int signal) {
   const std::set<int> later = ranks_that_stop_later(situation);
-  for (std::size_t i = 0; i < ranks.size(); ++i) {
-    if (!later.contains(static_cast<int>(i))) send_to(ranks[i], signal);
-  }
+  // Those that are not asked yet may be stopped, and the others wait for them.
+  for (std::size_t i = 0; i < ranks.size(); ++i)
+    send_to(ranks[i], later.contains(static_cast<int>(i)) ? SIGCONT : signal);
 }
 
 void Node::note_stopped_ranks() {
