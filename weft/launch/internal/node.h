@@ -41,7 +41,8 @@ struct Node {
   bool is_ending() const;
   // Sends a signal to all ranks that run.
   void send(int signal);
-  // The same for a request to stop. ranks_that_stop_later() only go on if a signal has stopped them.
+  // The same for a request to stop. ranks_that_stop_later() only go on if a signal has stopped
+  // them.
   void ask_to_stop(int signal);
   // Notes which ranks SIGSTOP has stopped, so that they can be named. Call it before send(), which
   // continues them.
